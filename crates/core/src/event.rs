@@ -1,0 +1,115 @@
+//! Everything that can happen: the only input of the core.
+//!
+//! Time, progress and outcomes enter as data, so that the same events always give the same
+//! commands, whichever world they come from. A trace is a list of these.
+
+use crate::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
+
+/// One thing that happened, in the order the engine saw it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event<'a> {
+    /// The program was given managed memory.
+    Alloc {
+        /// Where, and how much; whole UM blocks.
+        range: AddrRange,
+    },
+    /// The program gave managed memory back.
+    Free {
+        /// As announced by `Alloc`.
+        range: AddrRange,
+    },
+    /// PyTorch's caching allocator handed out (`active`) or took back a PT block.
+    PtBlock {
+        /// The PT block.
+        range: AddrRange,
+        /// Whether it now holds a tensor.
+        active: bool,
+    },
+    /// The program issued a launch; the GPU may get there much later.
+    Launch(Launch<'a>),
+    /// The GPU finished every launch of `stream` up to and including `done`.
+    Progress {
+        /// Whose progress word it is.
+        stream: StreamSlot,
+        /// The newest launch finished there.
+        done: LaunchSeq,
+    },
+    /// The GPU touched bytes that were not there. One event per UM block and fault batch.
+    Fault(Fault),
+    /// The driver says it moved bytes (at our request or its own).
+    Migrated(Migration),
+    /// The mover finished a command, one way or the other.
+    MoveDone {
+        /// Which block the command was about.
+        block: UmBlock,
+        /// Where it was to go.
+        to: Place,
+        /// Whether it did.
+        ok: bool,
+    },
+    /// The driver dropped notices because our queue was full: what we know has holes.
+    NoticesLost {
+        /// How many, since the last such event.
+        count: u64,
+    },
+}
+
+/// A kernel or graph launch as the program issued it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Launch<'a> {
+    /// Its place in the device's sequence of launches.
+    pub seq: LaunchSeq,
+    /// Which stream it went to.
+    pub stream: StreamSlot,
+    /// What it is.
+    pub key: LaunchKey,
+    /// The managed pointers among its arguments, in argument order, repeats left out.
+    pub pointers: &'a [DevAddr],
+}
+
+/// A GPU page fault, aggregated to its UM block within one batch (facts 2.5).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// The block touched.
+    pub block: UmBlock,
+    /// The driver's batch number; notices of one batch were served together.
+    pub batch: u32,
+    /// How many notices of the batch fell into this block, duplicates included.
+    pub entries: u32,
+    /// Whether any of them was a write or an atomic.
+    pub write: bool,
+    /// When the driver recorded the first of them.
+    pub at: Nanos,
+}
+
+/// A piece of one UM block that changed place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Migration {
+    /// The block.
+    pub block: UmBlock,
+    /// How many of its bytes moved.
+    pub bytes: Bytes,
+    /// From where.
+    pub from: Place,
+    /// To where.
+    pub to: Place,
+    /// Why.
+    pub cause: MigrationCause,
+    /// When the copy ended.
+    pub at: Nanos,
+}
+
+/// Why the driver moved bytes (facts 2.4, `UvmEventMigrationCause`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MigrationCause {
+    /// An API call or `UVM_MIGRATE`: us, or the program.
+    User,
+    /// The fault itself.
+    Coherence,
+    /// The driver's tree prefetcher.
+    Prefetch,
+    /// Room was needed.
+    Eviction,
+    /// Access counters.
+    AccessCounters,
+}
