@@ -1,1 +1,4 @@
-//! placeholder
+//! The emulated CUDA device.
+
+pub mod fatbin;
+pub mod truth;

@@ -1,0 +1,116 @@
+//! What a launch really touches: the device's own knowledge of kernels.
+//!
+//! The shim sees pointer-looking words among the arguments of a launch and guesses that whole
+//! allocator blocks behind them are needed. A GPU touches what the kernel's code makes it touch.
+//! This module plays that code: it knows, per family of kernels, how the parameter structs of
+//! PyTorch (and of our stand-in vendor libraries) are laid out, and reads sizes, strides, chunk
+//! lists and pointer arrays out of them. The result is the truth that the shim's guess is measured
+//! against, so nothing here may use what the shim knows (blocks of the caching allocator, records).
+//!
+//! Two sources, never mixed up in the count:
+//! - *exact*: the family is known, and the sizes of its parameters in the fatbin agree with the struct
+//!   we decode; touches are the byte ranges the kernel's own arithmetic reaches;
+//! - *guessed*: a stated rule for everything else, counted per kernel name in [`Coverage`].
+//!
+//! Invariants: the same call, view and seed give the same [`Work`]; no panic and no unbounded work on
+//! any parameter bytes; every touch lies inside one allocation of the view.
+
+use deepum_core::units::{AddrRange, Bytes, DevAddr};
+
+use crate::fatbin::Param;
+
+/// A piece of memory one launch reads or writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Touch {
+    /// The bytes.
+    pub range: AddrRange,
+    /// Whether any of them is written.
+    pub write: bool,
+}
+
+/// One kernel launch as it arrives at the device.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelCall<'a> {
+    /// Mangled name.
+    pub name: &'a str,
+    /// Offset and size of each parameter inside `params`, in order.
+    pub layout: &'a [Param],
+    /// The packed parameter buffer.
+    pub params: &'a [u8],
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory per block.
+    pub shared: Bytes,
+}
+
+/// What a kernel can see of the device it runs on.
+pub trait DeviceView {
+    /// The allocation (not the allocator block inside it) that `addr` lies in.
+    fn allocation(&self, addr: DevAddr) -> Option<AddrRange>;
+    /// Fills `out` with the bytes at `addr`; false if they are not in one allocation.
+    /// Used for pointer arrays in device memory only.
+    fn read(&self, addr: DevAddr, out: &mut [u8]) -> bool;
+}
+
+/// Which arithmetic units bound the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum FlopClass {
+    /// Double precision.
+    Fp64,
+    /// Single precision on ordinary cores; also everything that is bound by bytes alone.
+    #[default]
+    Fp32,
+    /// Single precision on tensor cores with TF32 operands.
+    Tf32,
+    /// fp16 or bf16 on tensor cores.
+    Half,
+}
+
+/// How a launch's touches were found.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Source {
+    /// Decoded from the kernel's own parameter structs.
+    Exact,
+    /// The stated rule for unknown kernels.
+    Guessed,
+}
+
+/// What one launch does.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Work {
+    /// Ranges, in operand order; ranges of one operand are sorted and do not overlap.
+    pub touches: Vec<Touch>,
+    /// Floating-point operations, or 0 where bytes bound the time.
+    pub flops: f64,
+    /// Which peak rate `flops` is measured against.
+    pub class: FlopClass,
+    /// Where the touches come from.
+    pub source: Source,
+}
+
+/// The device's knowledge of kernels, with what it has learned about each name so far.
+#[derive(Debug, Default)]
+pub struct Truth {
+    seed: u64,
+}
+
+impl Truth {
+    /// Knowledge whose data-picked rows and guesses follow `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self { seed }
+    }
+
+    /// What `call` touches and computes.
+    pub fn work(&mut self, call: &KernelCall<'_>, view: &dyn DeviceView) -> Work {
+        let _ = (call, view, self.seed);
+        Work {
+            touches: Vec::new(),
+            flops: 0.0,
+            class: FlopClass::Fp32,
+            source: Source::Guessed,
+        }
+    }
+}
