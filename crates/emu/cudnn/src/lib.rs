@@ -1,1 +1,3 @@
 //! placeholder
+
+include!(concat!(env!("OUT_DIR"), "/refusals.rs"));

@@ -1,0 +1,18 @@
+//! Generates the refusals of every listed function this package does not implement.
+#[path = "../refuse.rs"]
+mod refuse;
+
+fn main() {
+    refuse::generate(&[
+        "cufft",
+        "cufile",
+        "cupti",
+        "cusolver",
+        "cusparse",
+        "cusparseLt",
+        "nccl",
+        "nvrtc",
+        "nvshmem",
+        "nvtx",
+    ]);
+}
