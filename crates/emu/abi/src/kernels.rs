@@ -1,0 +1,59 @@
+//! The kernels inside the stand-in libraries: a name, and how many operands their parameter has room for.
+//!
+//! Names say what runs, as a profiler would show it; all take one [`crate::params::Params`]. Different
+//! operations have different names so that a launch's identity depends on the operation, as it does in the real libraries.
+
+/// A kernel of a stand-in library.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Kernel {
+    /// Exported name, the same in the marker image.
+    pub name: &'static str,
+    /// Operands its parameter has room for.
+    pub operands: usize,
+}
+
+/// Every name starts with this; nothing else on the device does.
+pub const PREFIX: &str = "deepum_emu_";
+
+macro_rules! kernels {
+    ($($(#[$doc:meta])* $id:ident = $name:literal, $operands:literal;)*) => {
+        $($(#[$doc])* pub const $id: Kernel = Kernel { name: concat!("deepum_emu_", $name), operands: $operands };)*
+        /// All of them; a library's image holds all, as only names are looked up.
+        pub const ALL: &[Kernel] = &[$($id),*];
+    };
+}
+
+kernels! {
+    /// Matrix product, with or without epilogue: A, B, C, D, bias, aux, alpha, beta.
+    GEMM = "gemm", 8;
+    /// Matrix-vector product: A, x, y, alpha, beta.
+    GEMV = "gemv", 5;
+    /// Rank-k, rank-1 and rank-2 updates, symmetric and triangular products: A, B, C, alpha, beta.
+    LEVEL3 = "syrk", 5;
+    /// Triangular solve: A, B, alpha.
+    TRSM = "trsm", 3;
+    /// Vector operations: x, y, scalar or result, second result.
+    VECTOR = "vector", 4;
+    /// Dot products and norms: x, y, result.
+    REDUCE = "reduce", 3;
+    /// Batched factorisations and their solves: A, pivots or tau, B, info.
+    FACTOR = "factor", 4;
+    /// Convolution forward: x, w, y, and what is fused: bias, z, further outputs.
+    CONV_FWD = "conv_fprop", 8;
+    /// Gradient of the convolution's input: dy, w, dx.
+    CONV_DGRAD = "conv_dgrad", 8;
+    /// Gradient of the convolution's filter: x, dy, dw.
+    CONV_WGRAD = "conv_wgrad", 8;
+    /// A fused graph of cuDNN without convolution: its inputs and outputs.
+    GRAPH = "fused_graph", 16;
+    /// Batch norm in training, forward.
+    BATCH_NORM_FWD = "bn_fw_tr", 12;
+    /// Batch norm in training, backward.
+    BATCH_NORM_BWD = "bn_bw", 14;
+    /// Batch norm, inference.
+    BATCH_NORM_INF = "bn_fw_inf", 8;
+    /// Pooling forward: x, y.
+    POOL_FWD = "pooling_fw", 3;
+    /// State of the random numbers of a dropout descriptor.
+    DROPOUT_INIT = "dropout_init", 1;
+}
