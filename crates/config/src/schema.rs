@@ -1,0 +1,234 @@
+//! The list of variables, and what reading them gives.
+
+use crate::values::{
+    Budget, ExecIdMode, LogLevel, MemInfo, NotAllowed, PolicyName, TableShape, one_of,
+};
+use deepum_core::units::Bytes;
+
+/// What every part of DeepUM is configured by.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Whether DeepUM does anything at all.
+    pub enabled: bool,
+    /// Who decides what moves when.
+    pub policy: PolicyName,
+    /// Device memory to fill at most.
+    pub gpu_budget: Budget,
+    /// Host memory that managed memory may use; nothing said: what the host can spare, asked at each allocation.
+    pub host_budget: Option<Budget>,
+    /// Launches that prefetching may run ahead.
+    pub degree: u32,
+    /// Geometry of the UM-block tables.
+    pub table: TableShape,
+    /// What makes two launches the same.
+    pub exec_id: ExecIdMode,
+    /// What memory queries answer.
+    pub meminfo: MemInfo,
+    /// How much is said on stderr.
+    pub log: LogLevel,
+}
+
+impl Default for Config {
+    /// Degree and table geometry are the DeepUM paper's (ASPLOS'23, section 6).
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            policy: PolicyName::Deepum,
+            gpu_budget: Budget::Percent(100),
+            host_budget: None,
+            degree: 32,
+            table: TableShape {
+                rows: 2048,
+                ways: 2,
+                successors: 4,
+            },
+            exec_id: ExecIdMode::Pointers,
+            meminfo: MemInfo::Virtual,
+            log: LogLevel::Error,
+        }
+    }
+}
+
+/// One variable.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// How its values look, for the help.
+    pub values: &'static str,
+    /// What it is for.
+    pub help: &'static str,
+    /// Puts a value into the configuration.
+    set: fn(&mut Config, &str) -> Result<(), NotAllowed>,
+    /// What holds without it, for the help.
+    pub(crate) default: fn(&Config) -> String,
+}
+
+/// Every variable there is.
+pub const VARIABLES: &[Variable] = &[
+    Variable {
+        name: "DEEPUM",
+        values: "0|1",
+        help: "0 turns DeepUM off: every call goes straight to CUDA, nothing is started, nothing is printed",
+        set: |c, v| {
+            c.enabled = match v.trim() {
+                "0" => false,
+                "1" => true,
+                _ => return Err(NotAllowed::new(v, one_of(&["0", "1"]))),
+            };
+            Ok(())
+        },
+        default: |c| u8::from(c.enabled).to_string(),
+    },
+    Variable {
+        name: "DEEPUM_POLICY",
+        values: "demand|next_block|deepum",
+        help: "who decides what moves when: the driver alone, the block after each fault, or the correlation tables",
+        set: |c, v| PolicyName::parse(v).map(|p| c.policy = p),
+        default: |c| c.policy.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_GPU_BUDGET",
+        values: "BYTES|16GiB|80%",
+        help: "device memory to fill at most; a share is one of the GPU's memory",
+        set: |c, v| Budget::parse(v).map(|b| c.gpu_budget = b),
+        default: |c| c.gpu_budget.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_HOST_BUDGET",
+        values: "BYTES|64GiB|50%",
+        help: "host memory that managed memory may use; a share is one of the host's memory; an allocation beyond it \
+               gets CUDA's out-of-memory error",
+        set: |c, v| Budget::parse(v).map(|b| c.host_budget = Some(b)),
+        default: |_| "what the host can spare: available memory and cgroup limit".to_owned(),
+    },
+    Variable {
+        name: "DEEPUM_DEGREE",
+        values: "1..4096",
+        help: "launches that prefetching may run ahead of the GPU",
+        set: |c, v| match v.trim().parse() {
+            Ok(n @ 1..=4096) => {
+                c.degree = n;
+                Ok(())
+            }
+            _ => Err(NotAllowed::new(v, "a whole number from 1 to 4096")),
+        },
+        default: |c| c.degree.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_TABLE",
+        values: "ROWS,WAYS,SUCCESSORS",
+        help: "geometry of each UM-block correlation table",
+        set: |c, v| TableShape::parse(v).map(|t| c.table = t),
+        default: |c| c.table.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_EXEC_ID",
+        values: "pointers|raw",
+        help: "what makes two launches the same: kernel, shape and pointers, or kernel and the raw bytes of all arguments \
+               as in the paper",
+        set: |c, v| ExecIdMode::parse(v).map(|m| c.exec_id = m),
+        default: |c| c.exec_id.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_MEMINFO",
+        values: "virtual|physical",
+        help: "what memory queries tell the program: device and usable host memory together, or what the driver says",
+        set: |c, v| MemInfo::parse(v).map(|m| c.meminfo = m),
+        default: |c| c.meminfo.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_LOG",
+        values: "off|error|info|debug",
+        help: "how much DeepUM says on stderr",
+        set: |c, v| LogLevel::parse(v).map(|l| c.log = l),
+        default: |c| c.log.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_EMU",
+        values: "PROFILE[:key=value,…]",
+        help: "the emulated device to play, where its stand-in libraries are loaded; read by them",
+        set: |_, _| Ok(()),
+        default: |_| "v100-32g".to_owned(),
+    },
+    Variable {
+        name: "DEEPUM_EMU_LOG",
+        values: "FILE",
+        help: "where the emulated device keeps its flight log; read by it",
+        set: |_, _| Ok(()),
+        default: |_| "none".to_owned(),
+    },
+];
+
+/// What reading the environment gave.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reading {
+    /// The configuration; defaults where nothing, or nothing allowed, was said.
+    pub config: Config,
+    /// What the person should be told, one line each.
+    pub lines: Vec<String>,
+}
+
+impl Config {
+    /// Reads from `(name, value)` pairs, usually `std::env::vars_os` made text; pairs of other programs are passed over.
+    /// An empty value counts as none.
+    pub fn read<N: AsRef<str>, V: AsRef<str>>(vars: impl IntoIterator<Item = (N, V)>) -> Reading {
+        let mut config = Self::default();
+        let mut found: Vec<(N, V)> = vars
+            .into_iter()
+            .filter(|(name, _)| name.as_ref() == "DEEPUM" || name.as_ref().starts_with("DEEPUM_"))
+            .collect();
+        found.sort_by(|a, b| a.0.as_ref().cmp(b.0.as_ref()));
+        let mut lines = Vec::new();
+        for (name, value) in &found {
+            let (name, value) = (name.as_ref(), value.as_ref());
+            let Some(variable) = VARIABLES.iter().find(|v| v.name == name) else {
+                lines.push(format!(
+                    "{name} is no variable of DeepUM; did you mean {}?",
+                    closest(name)
+                ));
+                continue;
+            };
+            if value.trim().is_empty() {
+                continue;
+            }
+            if let Err(error) = (variable.set)(&mut config, value) {
+                lines.push(format!(
+                    "{name}={} is not allowed: {}; using {}",
+                    error.value,
+                    error.allowed,
+                    (variable.default)(&Self::default()),
+                ));
+            }
+        }
+        Reading { config, lines }
+    }
+
+    /// Device bytes that may be filled on a GPU of `memory` bytes.
+    pub fn budget_of(&self, memory: Bytes) -> Bytes {
+        self.gpu_budget.of(memory)
+    }
+}
+
+/// The name most like `name`.
+fn closest(name: &str) -> &'static str {
+    VARIABLES
+        .iter()
+        .map(|v| v.name)
+        .min_by_key(|known| distance(name, known))
+        .unwrap_or("DEEPUM")
+}
+
+/// Levenshtein distance, by bytes.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.bytes().enumerate() {
+            let replace = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replace.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

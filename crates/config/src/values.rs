@@ -1,0 +1,246 @@
+//! The kinds of value a variable can have, each with its parser and its list of what is allowed.
+
+use deepum_core::units::Bytes;
+use std::fmt;
+
+/// Why a value is not one of its kind: what would be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NotAllowed {
+    /// The value found.
+    pub value: String,
+    /// What is allowed, for people.
+    pub allowed: String,
+}
+
+impl NotAllowed {
+    pub(crate) fn new(value: &str, allowed: impl Into<String>) -> Self {
+        Self {
+            value: value.to_owned(),
+            allowed: allowed.into(),
+        }
+    }
+}
+
+impl fmt::Display for NotAllowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not allowed: {}", self.value, self.allowed)
+    }
+}
+
+impl std::error::Error for NotAllowed {}
+
+/// An amount of memory: fixed, or a share of something known later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Budget {
+    /// So many bytes.
+    Fixed(Bytes),
+    /// So many hundredths of the whole, 1 to 100.
+    Percent(u8),
+}
+
+impl Budget {
+    /// What [`Budget::parse`] takes.
+    pub const ALLOWED: &str = "bytes (17179869184), KiB, MiB, GiB or TiB (16GiB), or 1% to 100%";
+
+    /// Reads `17179869184`, `16GiB`, `1.5GiB` or `80%`.
+    ///
+    /// # Errors
+    /// [`NotAllowed`] for anything else, nothing (0), and what no 64 bits hold.
+    pub fn parse(text: &str) -> Result<Self, NotAllowed> {
+        let bad = || NotAllowed::new(text, Self::ALLOWED);
+        let trimmed = text.trim();
+        if let Some(percent) = trimmed.strip_suffix('%') {
+            return match percent.trim().parse() {
+                Ok(p @ 1..=100) => Ok(Self::Percent(p)),
+                _ => Err(bad()),
+            };
+        }
+        let split = trimmed
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(split);
+        let shift = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 0,
+            "kib" => 10,
+            "mib" => 20,
+            "gib" => 30,
+            "tib" => 40,
+            _ => return Err(bad()),
+        };
+        let bytes = scaled(number, shift).filter(|&b| b > 0).ok_or_else(bad)?;
+        Ok(Self::Fixed(Bytes(bytes)))
+    }
+
+    /// The amount, where the whole is `whole`; never more than it.
+    #[must_use]
+    pub fn of(self, whole: Bytes) -> Bytes {
+        match self {
+            Self::Fixed(bytes) => bytes.min(whole),
+            Self::Percent(p) => {
+                Bytes(whole.0 / 100 * u64::from(p) + whole.0 % 100 * u64::from(p) / 100)
+            }
+        }
+    }
+}
+
+/// `number`, which may have decimals, times two to the `shift`; exact to the byte below it.
+fn scaled(number: &str, shift: u32) -> Option<u64> {
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && decimals.is_empty())
+        || decimals.len() > 9
+        || (shift == 0 && !decimals.is_empty())
+    {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
+    let digits: u128 = if decimals.is_empty() {
+        0
+    } else {
+        decimals.parse().ok()?
+    };
+    let places = u32::try_from(decimals.len()).ok()?;
+    let part = u64::try_from((digits << shift) / 10u128.pow(places)).ok()?;
+    whole.checked_mul(1 << shift)?.checked_add(part)
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(bytes) => bytes.fmt(f),
+            Self::Percent(p) => write!(f, "{p}%"),
+        }
+    }
+}
+
+/// Geometry of a UM-block table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TableShape {
+    /// Sets of a table, a power of two.
+    pub rows: u32,
+    /// Entries of a set.
+    pub ways: u8,
+    /// Successors kept per entry, newest first.
+    pub successors: u8,
+}
+
+impl TableShape {
+    /// What [`TableShape::parse`] takes.
+    pub const ALLOWED: &str = "rows,ways,successors: rows a power of two from 1 to 65536, ways 1 to 16, successors 1 to 16 (2048,2,4)";
+
+    /// Reads `2048,2,4`.
+    ///
+    /// # Errors
+    /// [`NotAllowed`].
+    pub fn parse(text: &str) -> Result<Self, NotAllowed> {
+        let bad = || NotAllowed::new(text, Self::ALLOWED);
+        let parts: Vec<u32> = text
+            .split(',')
+            .map(|p| p.trim().parse().map_err(|_| bad()))
+            .collect::<Result<_, _>>()?;
+        let [rows, ways, successors] = parts[..] else {
+            return Err(bad());
+        };
+        let small = |n: u32| {
+            u8::try_from(n)
+                .ok()
+                .filter(|n| (1..=16).contains(n))
+                .ok_or_else(bad)
+        };
+        if !rows.is_power_of_two() || rows > 65_536 {
+            return Err(bad());
+        }
+        Ok(Self {
+            rows,
+            ways: small(ways)?,
+            successors: small(successors)?,
+        })
+    }
+}
+
+impl fmt::Display for TableShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{},{},{}", self.rows, self.ways, self.successors)
+    }
+}
+
+macro_rules! words {
+    ($(#[doc = $doc:literal])* $name:ident { $($(#[doc = $vdoc:literal])* $variant:ident = $word:literal,)* }) => {
+        $(#[doc = $doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub enum $name { $($(#[doc = $vdoc])* $variant,)* }
+
+        impl $name {
+            /// The words it may be, in order.
+            pub const WORDS: &[&str] = &[$($word),*];
+
+            /// Reads one of the words.
+            ///
+            /// # Errors
+            /// [`NotAllowed`].
+            pub fn parse(text: &str) -> Result<Self, NotAllowed> {
+                match text.trim() {
+                    $($word => Ok(Self::$variant),)*
+                    _ => Err(NotAllowed::new(text, one_of(Self::WORDS))),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(match self { $(Self::$variant => $word,)* })
+            }
+        }
+    };
+}
+
+/// `one of a, b, c`.
+pub(crate) fn one_of(words: &[&str]) -> String {
+    format!("one of {}", words.join(", "))
+}
+
+words! {
+    /// What makes two launches the same.
+    ExecIdMode {
+        /// Kernel, shape, and pointers as (allocation, offset).
+        Pointers = "pointers",
+        /// Kernel, and the bytes of all arguments: the paper's.
+        Raw = "raw",
+    }
+}
+words! {
+    /// What memory queries answer.
+    MemInfo {
+        /// Device memory and the host memory that managed memory may use.
+        Virtual = "virtual",
+        /// What the driver says.
+        Physical = "physical",
+    }
+}
+words! {
+    /// How much is said on stderr.
+    LogLevel {
+        /// Nothing.
+        Off = "off",
+        /// What is lost and why: at most one line each.
+        Error = "error",
+        /// When DeepUM starts, wakes and stops, too.
+        Info = "info",
+        /// Whatever helps to find a mistake.
+        Debug = "debug",
+    }
+}
+words! {
+    /// Who decides what moves when.
+    PolicyName {
+        /// The driver alone; only the budget is enforced.
+        Demand = "demand",
+        /// On a fault, the next block too.
+        NextBlock = "next_block",
+        /// Correlation tables, chained ahead of the program.
+        Deepum = "deepum",
+    }
+}
