@@ -1,0 +1,76 @@
+//! What a run cost, in sums.
+
+use deepum_core::event::MigrationCause;
+use deepum_core::units::{Bytes, Nanos};
+
+/// Bytes by what caused their move.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct ByCause {
+    /// An API call or `UVM_MIGRATE`.
+    pub user: Bytes,
+    /// The faulted pages themselves.
+    pub coherence: Bytes,
+    /// Pages the driver's tree prefetcher added.
+    pub prefetch: Bytes,
+    /// Moved out to make room.
+    pub eviction: Bytes,
+}
+
+impl ByCause {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> Bytes {
+        self.user + self.coherence + self.prefetch + self.eviction
+    }
+
+    pub(crate) fn add(&mut self, cause: MigrationCause, bytes: Bytes) {
+        *match cause {
+            MigrationCause::User => &mut self.user,
+            // Access counters are not modelled; a fault is the nearest true cause.
+            MigrationCause::Coherence | MigrationCause::AccessCounters => &mut self.coherence,
+            MigrationCause::Prefetch => &mut self.prefetch,
+            MigrationCause::Eviction => &mut self.eviction,
+        } += bytes;
+    }
+}
+
+/// Sums of one device since the start.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Totals {
+    /// Fault-buffer entries, duplicates included.
+    pub fault_entries: u64,
+    /// Distinct faulted pages, summed over batches.
+    pub fault_pages: u64,
+    /// Pairs of (batch, block): what a tool that aggregates to blocks counts.
+    pub fault_blocks: u64,
+    /// Fault batches served.
+    pub fault_batches: u64,
+    /// Managed bytes copied to this device (from the host or another device).
+    pub bytes_in: ByCause,
+    /// Managed bytes copied from this device to the host.
+    pub bytes_out: ByCause,
+    /// Bytes of plain copies (`cudaMemcpy`) to and from this device.
+    pub plain_bytes_in: Bytes,
+    /// See `plain_bytes_in`.
+    pub plain_bytes_out: Bytes,
+    /// Bytes first touched on this device: made as zeros, not copied.
+    pub bytes_populated: Bytes,
+    /// Bytes that did not have to be copied out because they had been discarded.
+    pub bytes_discarded: Bytes,
+    /// Root chunks taken from a block that still had pages on it.
+    pub evictions: u64,
+    /// Root chunks taken without a copy: unused or discarded ones.
+    pub free_evictions: u64,
+    /// Managed blocks migrated to this device that were already wholly there (an LRU touch).
+    pub touches: u64,
+    /// Time kernels waited for the driver's own work on fault batches.
+    pub stall_fault_work: Nanos,
+    /// Time kernels waited for copies (or for room) after that work was done.
+    pub stall_copies: Nanos,
+    /// Time kernels computed.
+    pub compute: Nanos,
+    /// Most managed bytes resident at once.
+    pub peak_managed: Bytes,
+    /// Most device memory proper at once.
+    pub peak_proper: Bytes,
+}
