@@ -1,0 +1,122 @@
+//! What the whole-system suites share: running a training script under the built `deepum`, and
+//! reading afterwards what the device and the shim each say happened.
+
+use deepum_emu_device::log::FlightLog;
+use deepum_protocol::status::Status;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Which PyTorch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Torch {
+    /// 2.15.0, CUDA 13.
+    Cu13,
+    /// 2.9.1, CUDA 12.8.
+    Cu12,
+}
+
+/// One finished run of a training script.
+#[derive(Debug)]
+pub struct Run {
+    /// Exit status, standard output and error.
+    pub output: Output,
+    /// What the emulated device saw.
+    pub device: FlightLog,
+    /// What the shim said of itself at the end; absent if the program died.
+    pub shim: Option<Status>,
+}
+
+/// A run to be made.
+#[derive(Clone, Debug)]
+pub struct Script {
+    torch: Torch,
+    gpu: String,
+    words: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+/// The top of the source tree.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the manifest's folder has a parent")
+}
+
+/// The `deepum` that `scripts/setup` built.
+#[must_use]
+pub fn deepum() -> PathBuf {
+    let path = root().join("target/release/deepum");
+    assert!(path.is_file(), "{} is missing: run scripts/setup first", path.display());
+    path
+}
+
+impl Script {
+    /// `words`: a script under `tests/train`, and its arguments.
+    #[must_use]
+    pub fn new(torch: Torch, words: &[&str]) -> Self {
+        let words = words.iter().map(|&word| word.to_owned()).collect();
+        Self { torch, gpu: "emu:a100-40g".to_owned(), words, env: Vec::new() }
+    }
+
+    /// On this device, as `--gpu` says it.
+    #[must_use]
+    pub fn gpu(mut self, spec: &str) -> Self {
+        spec.clone_into(&mut self.gpu);
+        self
+    }
+
+    /// With this environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Runs it to its end, with the shim.
+    #[must_use]
+    pub fn run(&self) -> Run {
+        let venv = root().join(match self.torch {
+            Torch::Cu13 => ".venv",
+            Torch::Cu12 => ".venv-cu12",
+        });
+        let python = venv.join("bin/python");
+        assert!(python.exists(), "{} is missing: run scripts/setup --all first", python.display());
+        let scratch = tempfile::tempdir().expect("a folder for the flight log");
+        let (log, status) = (scratch.path().join("flight.log"), scratch.path().join("status.json"));
+        let train = root().join("tests/train");
+        let mut command = Command::new(deepum());
+        command
+            .args(["run", "--gpu", &self.gpu, "--"])
+            .args([&python, &train.join("status_at_end.py"), &deepum(), &status])
+            .arg(train.join(&self.words[0]))
+            .args(&self.words[1..])
+            .env("DEEPUM_EMU_LOG", &log)
+            .env("TRITON_CACHE_DIR", scratch.path().join("triton"))
+            .env("TORCHINDUCTOR_CACHE_DIR", scratch.path().join("inductor"))
+            .env("HF_HUB_OFFLINE", "1")
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        let output = command.output().expect("the deepum executable starts");
+        let device = FlightLog::open(&log).unwrap_or_else(|error| {
+            panic!("{:?} left no flight log ({error}); it said:\n{}", self.words, String::from_utf8_lossy(&output.stderr))
+        });
+        let shim = std::fs::read_to_string(&status).ok().and_then(|text| {
+            let all: serde_json::Value = serde_json::from_str(&text).ok()?;
+            Status::parse(&all["rows"][0].to_string()).ok()
+        });
+        Run { output, device, shim }
+    }
+}
+
+impl Run {
+    /// Fails unless the program succeeded, every launch was counted exactly once, and nothing it asked for was refused.
+    #[track_caller]
+    pub fn assert_clean(&self) -> &Self {
+        let stderr = String::from_utf8_lossy(&self.output.stderr);
+        assert!(self.output.status.success(), "ended with {}:\n{stderr}", self.output.status);
+        let shim = self.shim.as_ref().unwrap_or_else(|| panic!("no status from the shim:\n{stderr}"));
+        let counted: u64 = shim.devices.iter().map(|device| device.launches).sum();
+        assert_eq!(counted, self.device.totals.launches, "launches: shim (left) against device (right)\n{stderr}");
+        assert!(counted > 0, "it launched nothing");
+        assert!(!stderr.contains("not supported by the emulated device"), "something was refused:\n{stderr}");
+        self
+    }
+}
