@@ -53,8 +53,7 @@ struct LaunchConfig {
 }
 const _: () = assert!(size_of::<LaunchConfig>() == 56);
 
-type ProcAddress =
-    unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> CuResult;
+type ProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> CuResult;
 type LaunchKernel = unsafe extern "C" fn(
     Function,
     c_uint,
@@ -116,9 +115,7 @@ pub struct Driver {
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver")
-            .field("via", &self.via)
-            .finish_non_exhaustive()
+        f.debug_struct("Driver").field("via", &self.via).finish_non_exhaustive()
     }
 }
 
@@ -249,9 +246,7 @@ impl Driver {
             let name: Vec<u8> = kernel.name.bytes().chain([0]).collect();
             let mut function = null_mut();
             // SAFETY: a module just loaded, a NUL-terminated name, an output that lives here.
-            check(unsafe {
-                (self.functions.module_function)(&raw mut function, module, name.as_ptr().cast())
-            })?;
+            check(unsafe { (self.functions.module_function)(&raw mut function, module, name.as_ptr().cast()) })?;
             handles.push((*kernel, function));
         }
         Ok(Kernels { context, handles })
@@ -268,10 +263,7 @@ impl Driver {
         shape: Shape,
         params: &Params<N>,
     ) -> Result<(), CuResult> {
-        let handle = kernels
-            .handles
-            .iter()
-            .find(|(k, _)| *k == kernel && k.operands == N);
+        let handle = kernels.handles.iter().find(|(k, _)| *k == kernel && k.operands == N);
         let function = handle.ok_or(NOT_FOUND)?.1;
         let [gx, gy, gz] = shape.grid;
         let mut args = [(&raw const *params).cast_mut().cast::<c_void>()];
@@ -301,12 +293,7 @@ impl Driver {
                         attributes: null_mut(),
                         attribute_count: 0,
                     };
-                    (self.functions.launch_kernel_ex)(
-                        &raw const config,
-                        function,
-                        args.as_mut_ptr(),
-                        null_mut(),
-                    )
+                    (self.functions.launch_kernel_ex)(&raw const config, function, args.as_mut_ptr(), null_mut())
                 }
             }
         })
@@ -339,13 +326,7 @@ impl Driver {
     ///
     /// # Safety
     /// `to` must be valid for writing `bytes` bytes.
-    pub unsafe fn fetch(
-        &self,
-        to: *mut c_void,
-        from: u64,
-        bytes: usize,
-        stream: Stream,
-    ) -> Result<(), CuResult> {
+    pub unsafe fn fetch(&self, to: *mut c_void, from: u64, bytes: usize, stream: Stream) -> Result<(), CuResult> {
         // SAFETY: the caller promises `to`; the copy has ended when synchronise returns.
         unsafe {
             check((self.functions.copy_to_host)(to, from, bytes, stream))?;
@@ -364,16 +345,8 @@ impl Driver {
         // SAFETY: outputs live here.
         unsafe {
             check((self.functions.ctx_get_device)(&raw mut device))?;
-            check((self.functions.device_attribute)(
-                &raw mut major,
-                MAJOR,
-                device,
-            ))?;
-            check((self.functions.device_attribute)(
-                &raw mut minor,
-                MAJOR + 1,
-                device,
-            ))?;
+            check((self.functions.device_attribute)(&raw mut major, MAJOR, device))?;
+            check((self.functions.device_attribute)(&raw mut minor, MAJOR + 1, device))?;
         }
         Ok((major, minor))
     }

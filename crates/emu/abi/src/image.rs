@@ -82,10 +82,7 @@ mod tests {
         let found = decode(&image).expect("our own image");
         assert_eq!(found.len(), kernels::ALL.len());
         for (kernel, (name, size)) in kernels::ALL.iter().zip(found) {
-            assert_eq!(
-                (kernel.name, params_size(kernel.operands)),
-                (name, size as usize)
-            );
+            assert_eq!((kernel.name, params_size(kernel.operands)), (name, size as usize));
             assert!(name.starts_with(kernels::PREFIX));
         }
     }

@@ -24,8 +24,8 @@ macro_rules! kernels {
 }
 
 kernels! {
-    /// Matrix product, with or without epilogue: A, B, C, D, bias, aux, alpha, beta.
-    GEMM = "gemm", 8;
+    /// Matrix product, with or without epilogue: A, B, C, D, alpha, beta, bias, aux, scales.
+    GEMM = "gemm", 14;
     /// Matrix-vector product: A, x, y, alpha, beta.
     GEMV = "gemv", 5;
     /// Rank-k, rank-1 and rank-2 updates, symmetric and triangular products: A, B, C, alpha, beta.

@@ -101,14 +101,7 @@ impl Operand {
     /// one that spans them.
     #[must_use]
     pub fn new(ptr: u64, elem_bytes: u32, shape: &[(u64, u64)], access: u32) -> Self {
-        let mut operand = Self {
-            ptr,
-            dims: [1; 5],
-            strides: [0; 5],
-            elem_bytes,
-            access,
-            batch: 0,
-        };
+        let mut operand = Self { ptr, dims: [1; 5], strides: [0; 5], elem_bytes, access, batch: 0 };
         for (i, &(extent, stride)) in shape.iter().enumerate() {
             if i < 5 {
                 (operand.dims[i], operand.strides[i]) = (extent, stride);
@@ -139,14 +132,8 @@ impl<const N: usize> Params<N> {
     /// Packs the operands, leaving out null and empty ones. Operands past the `N`th are refused with `None`.
     #[must_use]
     pub fn new(flops: f64, class: Class, operands: &[Operand]) -> Option<Self> {
-        let mut params = Self {
-            header: Header {
-                flops,
-                class: class as u32,
-                operands: 0,
-            },
-            operands: [Operand::default(); N],
-        };
+        let mut params =
+            Self { header: Header { flops, class: class as u32, operands: 0 }, operands: [Operand::default(); N] };
         for operand in operands.iter().filter(|o| o.ptr != 0 && !o.is_empty()) {
             *params.operands.get_mut(params.header.operands as usize)? = *operand;
             params.header.operands += 1;
@@ -160,39 +147,28 @@ impl<const N: usize> Params<N> {
 #[must_use]
 pub fn decode(bytes: &[u8]) -> Option<(Header, impl Iterator<Item = Operand> + '_)> {
     let (head, rest) = bytes.split_first_chunk::<{ size_of::<Header>() }>()?;
-    let header = Header {
-        flops: f64::from_bits(word(head, 0)),
-        class: half(head, 8),
-        operands: half(head, 12),
-    };
+    let header = Header { flops: f64::from_bits(word(head, 0)), class: half(head, 8), operands: half(head, 12) };
     let used = header.operands as usize;
     if rest.len() % size_of::<Operand>() != 0 || used > rest.len() / size_of::<Operand>() {
         return None;
     }
-    let operands = rest
-        .chunks_exact(size_of::<Operand>())
-        .take(used)
-        .map(|raw| Operand {
-            ptr: word(raw, 0),
-            dims: std::array::from_fn(|i| word(raw, 8 + 8 * i)),
-            strides: std::array::from_fn(|i| word(raw, 48 + 8 * i)),
-            elem_bytes: half(raw, 88),
-            access: half(raw, 92),
-            batch: word(raw, 96),
-        });
+    let operands = rest.chunks_exact(size_of::<Operand>()).take(used).map(|raw| Operand {
+        ptr: word(raw, 0),
+        dims: std::array::from_fn(|i| word(raw, 8 + 8 * i)),
+        strides: std::array::from_fn(|i| word(raw, 48 + 8 * i)),
+        elem_bytes: half(raw, 88),
+        access: half(raw, 92),
+        batch: word(raw, 96),
+    });
     Some((header, operands))
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes[at..]
-        .first_chunk()
-        .map_or(0, |b| u64::from_le_bytes(*b))
+    bytes[at..].first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
 }
 
 fn half(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..]
-        .first_chunk()
-        .map_or(0, |b| u32::from_le_bytes(*b))
+    bytes[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
 }
 
 #[cfg(test)]
@@ -210,8 +186,7 @@ mod tests {
         let none = Operand::read(0, 4, &[(64, 1)]);
         let empty = Operand::read(0x2000, 4, &[(0, 1)]);
         let c = Operand::update(0x3000, 2, &[(8, 1), (8, 8)]).behind(12);
-        let params =
-            Params::<4>::new(5e9, Class::Half, &[a, none, empty, c]).expect("two fit in four");
+        let params = Params::<4>::new(5e9, Class::Half, &[a, none, empty, c]).expect("two fit in four");
         let (header, operands) = decode(bytes(&params)).expect("well formed");
         assert_eq!((header.flops, header.class, header.operands), (5e9, 3, 2));
         assert_eq!(operands.collect::<Vec<_>>(), [a, c]);

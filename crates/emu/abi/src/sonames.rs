@@ -38,10 +38,7 @@ mod tests {
     fn names_are_sonames_and_unique() {
         for (i, (name, _)) in SONAMES.iter().enumerate() {
             assert!(name.starts_with("lib") && name.contains(".so."), "{name}");
-            assert!(
-                SONAMES[..i].iter().all(|(other, _)| other != name),
-                "{name} twice"
-            );
+            assert!(SONAMES[..i].iter().all(|(other, _)| other != name), "{name} twice");
         }
     }
 }

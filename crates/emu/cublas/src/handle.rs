@@ -1,0 +1,325 @@
+//! The handle: a context, its loaded kernels, and the settings of the calls that follow.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use deepum_emu_abi::client::{DriverSlot, Kernels, Shape, Stream, Via, null_stream};
+use deepum_emu_abi::kernels::Kernel;
+use deepum_emu_abi::params::{Class, Operand, Params};
+
+use crate::edge::{Outcome, Status, edge, put};
+
+static CUBLAS: DriverSlot = DriverSlot::new(Via::ProcAddress);
+static CUBLAS_LT: DriverSlot = DriverSlot::new(Via::Dlsym);
+
+/// Where alpha, beta and results are: `cublasPointerMode_t`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PointerMode {
+    Host = 0,
+    Device = 1,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub stream: Stream,
+    pub math_mode: c_int,
+    pub pointer_mode: PointerMode,
+    pub atomics_mode: c_int,
+    pub sm_count: c_int,
+}
+// SAFETY: a stream handle is a name to the driver, valid on every thread.
+unsafe impl Send for Settings {}
+
+/// What `cublasHandle_t` and `cublasLtHandle_t` point to.
+#[derive(Debug)]
+pub struct Handle {
+    kernels: Kernels,
+    lt_kernels: OnceLock<Kernels>,
+    /// The library's own workspace, used for results on their way to the host.
+    workspace: u64,
+    capability: (i32, i32),
+    settings: Mutex<Settings>,
+}
+
+impl Handle {
+    fn create() -> Result<Box<Self>, Status> {
+        let driver = CUBLAS.get()?;
+        let kernels = driver.load()?;
+        // cuBLAS documentation, cublasSetWorkspace: 32 MiB on compute capability 9.x, 4 MiB on others.
+        let capability = driver.capability()?;
+        let bytes = if capability.0 == 9 { 32 << 20 } else { 4 << 20 };
+        Ok(Box::new(Self {
+            kernels,
+            lt_kernels: OnceLock::new(),
+            workspace: driver.alloc(bytes)?,
+            capability,
+            settings: Mutex::new(Settings {
+                stream: null_stream(),
+                math_mode: 0,
+                pointer_mode: PointerMode::Host,
+                atomics_mode: 0,
+                sm_count: 0,
+            }),
+        }))
+    }
+
+    /// The handle behind a C pointer.
+    ///
+    /// # Safety
+    /// `raw` is null or came from a `Create` of this library and was not destroyed.
+    pub unsafe fn get<'a>(raw: *const Self) -> Result<&'a Self, Status> {
+        // SAFETY: as promised; handles are only ever shared, never borrowed mutably.
+        unsafe { raw.as_ref() }.ok_or(Status::NotInitialized)
+    }
+
+    pub fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn workspace(&self) -> u64 {
+        self.workspace
+    }
+
+    /// Launches a cuBLAS kernel on the handle's stream.
+    pub fn launch<const N: usize>(
+        &self,
+        kernel: Kernel,
+        grid: [u32; 3],
+        flops: f64,
+        class: Class,
+        operands: &[Operand],
+    ) -> Outcome {
+        let params = Params::<N>::new(flops, class, operands).ok_or(Status::InternalError)?;
+        let stream = self.settings().stream;
+        Ok(CUBLAS.get()?.launch(&self.kernels, kernel, Shape { grid, block: 256, stream }, &params)?)
+    }
+
+    /// Launches a cuBLASLt kernel on `stream`.
+    pub fn launch_lt<const N: usize>(
+        &self,
+        kernel: Kernel,
+        grid: [u32; 3],
+        stream: Stream,
+        params: &Params<N>,
+    ) -> Outcome {
+        let driver = CUBLAS_LT.get()?;
+        let kernels = match self.lt_kernels.get() {
+            Some(kernels) => kernels,
+            None => {
+                let _ = self.lt_kernels.set(driver.load()?);
+                self.lt_kernels.get().ok_or(Status::InternalError)?
+            }
+        };
+        Ok(driver.launch(kernels, kernel, Shape { grid, block: 256, stream }, params)?)
+    }
+
+    /// Copies a result from the workspace to the program's host memory, and waits, as host pointer mode does.
+    ///
+    /// # Safety
+    /// `to` is valid for writing `bytes` bytes.
+    pub unsafe fn fetch(&self, to: *mut c_void, bytes: usize) -> Outcome {
+        let stream = self.settings().stream;
+        // SAFETY: as promised by the caller.
+        Ok(unsafe { CUBLAS.get()?.fetch(to, self.workspace, bytes, stream) }?)
+    }
+
+    /// Compute capability of the handle's device.
+    pub fn capability(&self) -> (i32, i32) {
+        self.capability
+    }
+}
+
+/// `cublasCreate`: takes the current context (the primary one of device 0 if there is none), loads the kernels into it, allocates
+/// the workspace.
+///
+/// # Safety
+/// `out` is null or valid for writing a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasCreate_v2(out: *mut *mut Handle) -> c_int {
+    edge(|| {
+        if out.is_null() {
+            return Err(Status::InvalidValue);
+        }
+        let handle = Box::into_raw(Handle::create()?);
+        // SAFETY: not null, valid by the caller's promise.
+        unsafe { put(out, handle) }
+    })
+}
+
+/// `cublasDestroy`.
+///
+/// # Safety
+/// `handle` is null or a live handle that no other thread is using.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasDestroy_v2(handle: *mut Handle) -> c_int {
+    edge(|| {
+        if handle.is_null() {
+            return Err(Status::NotInitialized);
+        }
+        // SAFETY: made by `Box::into_raw` in a `Create`, destroyed once.
+        let handle = unsafe { Box::from_raw(handle) };
+        // At exit the context may be gone already, and the memory with it: nothing to report then.
+        let _ = CUBLAS.get()?.free(handle.workspace);
+        Ok(())
+    })
+}
+
+/// `cublasLtCreate`: the same kind of handle.
+///
+/// # Safety
+/// As [`cublasCreate_v2`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasLtCreate(out: *mut *mut Handle) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { cublasCreate_v2(out) }
+}
+
+/// `cublasLtDestroy`.
+///
+/// # Safety
+/// As [`cublasDestroy_v2`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasLtDestroy(handle: *mut Handle) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { cublasDestroy_v2(handle) }
+}
+
+/// A setter and, if named, the getter of one setting: conversion from C may refuse.
+macro_rules! settings {
+    ($(fn $set:ident / fn $get:ident: $field:ident as $c:ty, $from:expr, $to:expr;)*) => {$(
+        /// Sets one of the handle's settings.
+        ///
+        /// # Safety
+        /// `handle` is null or a live handle.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $set(handle: *mut Handle, value: $c) -> c_int {
+            edge(|| {
+                // SAFETY: the caller's promise.
+                let handle = unsafe { Handle::get(handle) }?;
+                let from: fn($c) -> Result<_, Status> = $from;
+                handle.settings().$field = from(value)?;
+                Ok(())
+            })
+        }
+        /// Gets one of the handle's settings.
+        ///
+        /// # Safety
+        /// `handle` is null or a live handle; `out` is null or valid for writing.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $get(handle: *mut Handle, out: *mut $c) -> c_int {
+            edge(|| {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let value = Handle::get(handle)?.settings().$field;
+                    #[allow(clippy::redundant_closure_call, reason = "one macro for settings with and without conversion")]
+                    put(out, ($to)(value))
+                }
+            })
+        }
+    )*};
+}
+
+settings! {
+    fn cublasSetStream_v2 / fn cublasGetStream_v2: stream as Stream, Ok, |s| s;
+    fn cublasSetMathMode / fn cublasGetMathMode: math_mode as c_int, known_math_mode, |m| m;
+    fn cublasSetPointerMode_v2 / fn cublasGetPointerMode_v2: pointer_mode as c_int, pointer_mode, |m| m as c_int;
+    fn cublasSetAtomicsMode / fn cublasGetAtomicsMode: atomics_mode as c_int, zero_or_one, |m| m;
+    fn cublasSetSmCountTarget / fn cublasGetSmCountTarget: sm_count as c_int, not_negative, |n| n;
+}
+
+/// `cublasMath_t`: default, tensor op (deprecated), pedantic, TF32, FP32 emulated with BF16x9, FP64 emulated; the flag 16 is "disallow
+/// reduced-precision reductions". The emulated-precision modes (4 and 8) would change the arithmetic and are not modelled.
+fn known_math_mode(mode: c_int) -> Result<c_int, Status> {
+    match mode & !16 {
+        0..=3 => Ok(mode),
+        _ => Err(Status::NotSupported),
+    }
+}
+
+fn pointer_mode(mode: c_int) -> Result<PointerMode, Status> {
+    match mode {
+        0 => Ok(PointerMode::Host),
+        1 => Ok(PointerMode::Device),
+        _ => Err(Status::InvalidValue),
+    }
+}
+
+fn zero_or_one(mode: c_int) -> Result<c_int, Status> {
+    if matches!(mode, 0 | 1) { Ok(mode) } else { Err(Status::InvalidValue) }
+}
+
+fn not_negative(n: c_int) -> Result<c_int, Status> {
+    if n >= 0 { Ok(n) } else { Err(Status::InvalidValue) }
+}
+
+/// `cublasSetWorkspace`: accepted if it is one. Our products never split the inner dimension, so none of it is touched.
+///
+/// # Safety
+/// `handle` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasSetWorkspace_v2(handle: *mut Handle, workspace: *mut c_void, bytes: usize) -> c_int {
+    edge(|| {
+        // SAFETY: the caller's promise.
+        unsafe { Handle::get(handle) }?;
+        // Documented: 256-byte alignment, and an address if there is a size.
+        if !workspace.addr().is_multiple_of(256) || (workspace.is_null() && bytes != 0) {
+            return Err(Status::InvalidValue);
+        }
+        Ok(())
+    })
+}
+
+/// Whether the process runs on CUDA 13: asked of the driver-independent name this library was loaded under.
+fn cuda_13() -> bool {
+    let mut info = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    // SAFETY: an address inside this library; the output lives here.
+    let found = unsafe { libc::dladdr((cublasCreate_v2 as *const ()).cast(), &raw mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return true;
+    }
+    // SAFETY: dladdr gave a C string that lives as long as the library.
+    let name: &[u8] = unsafe { std::ffi::CStr::from_ptr(info.dli_fname) }.to_bytes();
+    !name.ends_with(b".so.12")
+}
+
+/// 12.8.4.1 or 13.4.0: what the torch 2.9.1 wheel is built against, and a cuBLAS of CUDA 13 as the facts saw it.
+fn version() -> c_int {
+    if cuda_13() { 130_400 } else { 120_804 }
+}
+
+/// `cublasGetVersion`; the handle is not needed.
+///
+/// # Safety
+/// `out` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasGetVersion_v2(_handle: *mut Handle, out: *mut c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    edge(|| unsafe { put(out, version()) })
+}
+
+/// `cublasLtGetVersion`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasLtGetVersion() -> usize {
+    usize::try_from(version()).unwrap_or_default()
+}
+
+/// `cublasGetStatusString`.
+#[unsafe(no_mangle)]
+pub extern "C" fn cublasGetStatusString(status: c_int) -> *const c_char {
+    match status {
+        0 => c"the operation completed successfully",
+        1 => c"the library was not initialized",
+        3 => c"the resource allocation failed",
+        7 => c"an invalid value was used as an argument",
+        13 => c"the function failed to launch on the GPU",
+        14 => c"an internal operation failed",
+        15 => c"the functionality requested is not supported",
+        _ => c"unknown status",
+    }
+    .as_ptr()
+}
