@@ -1,0 +1,8 @@
+//! Generates the refusals: see `crates/emu/refuse.rs`.
+
+#[path = "../refuse.rs"]
+mod refuse;
+
+fn main() {
+    refuse::generate(&["cudart"]);
+}

@@ -1,0 +1,111 @@
+//! Launches: every one becomes `cuLaunchKernel`, `cuLaunchKernelEx` or `cuLaunchCooperativeKernel`, once.
+
+use super::export;
+use super::function::{driver_config, kernel};
+use crate::driver::{ask, drive};
+use crate::error::{Error, Result};
+use crate::layout::{Dim3, Handle, LaunchConfig, Stream};
+use std::cell::RefCell;
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::null_mut;
+
+/// What `<<<grid, block, shared, stream>>>` holds between its two calls.
+type Configuration = (Dim3, Dim3, usize, Stream);
+
+thread_local! {
+    /// Configurations pushed and not popped yet. Arguments of a launch may launch themselves, so it is a stack.
+    static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
+}
+
+export! {
+    fn cudaLaunchKernel, cudaLaunchKernel_ptsz on stream (
+        function: *const c_void, grid: Dim3, block: Dim3, arguments: *mut *mut c_void, shared: usize, stream: Stream
+    ) {
+        launch(kernel(function)?, grid, block, arguments, shared, stream)
+    }
+
+    /// What nvcc 13 emits for `<<<>>>`, with the kernel that [`__cudaGetKernel`] gave.
+    fn __cudaLaunchKernel, __cudaLaunchKernel_ptsz on stream (
+        kernel: Handle, grid: Dim3, block: Dim3, arguments: *mut *mut c_void, shared: usize, stream: Stream
+    ) {
+        launch(kernel, grid, block, arguments, shared, stream)
+    }
+
+    /// What nvcc 13 emits once per call site.
+    fn __cudaGetKernel(out: *mut Handle, function: *const c_void) {
+        // SAFETY: the program's own result address.
+        unsafe { super::put(out, kernel(function)?) }
+    }
+
+    fn cudaLaunchKernelExC(config: *const LaunchConfig, function: *const c_void, arguments: *mut *mut c_void) {
+        // SAFETY: the program's own configuration.
+        let config = unsafe { driver_config(config) }?;
+        drive!(cuLaunchKernelEx(&raw const config, kernel(function)?, arguments, null_mut()))
+    }
+
+    fn cudaLaunchKernelExC_ptsz(config: *const LaunchConfig, function: *const c_void, arguments: *mut *mut c_void) {
+        // SAFETY: the program's own configuration.
+        let mut config = unsafe { driver_config(config) }?;
+        config.stream = config.stream.per_thread();
+        drive!(cuLaunchKernelEx(&raw const config, kernel(function)?, arguments, null_mut()))
+    }
+
+    fn cudaLaunchCooperativeKernel, cudaLaunchCooperativeKernel_ptsz on stream (
+        function: *const c_void, grid: Dim3, block: Dim3, arguments: *mut *mut c_void, shared: usize, stream: Stream
+    ) {
+        let (kernel, shared) = (kernel(function)?, shared_bytes(shared)?);
+        ask!(cuLaunchCooperativeKernel(
+            kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, stream, arguments
+        ))
+    }
+
+    fn __cudaPopCallConfiguration(grid: *mut Dim3, block: *mut Dim3, shared: *mut usize, stream: *mut Stream) {
+        let last = CONFIGURATIONS.with_borrow_mut(Vec::pop).ok_or(Error::MISSING_CONFIGURATION)?;
+        // SAFETY: the program's own result addresses.
+        unsafe {
+            super::put(grid, last.0)?;
+            super::put(block, last.1)?;
+            super::put(shared, last.2)?;
+            super::put(stream, last.3)
+        }
+    }
+}
+
+/// Holds a configuration for the stub that pops it; 0 means it is held.
+#[unsafe(no_mangle)]
+pub extern "C" fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: Stream) -> c_uint {
+    let held = crate::error::entry(|| {
+        CONFIGURATIONS.with_borrow_mut(|stack| stack.push((grid, block, shared, stream)));
+        Ok(())
+    });
+    c_int::cast_unsigned(held)
+}
+
+fn launch(
+    kernel: Handle,
+    grid: Dim3,
+    block: Dim3,
+    arguments: *mut *mut c_void,
+    shared: usize,
+    stream: Stream,
+) -> Result {
+    let shared = shared_bytes(shared)?;
+    drive!(cuLaunchKernel(
+        kernel,
+        grid.x,
+        grid.y,
+        grid.z,
+        block.x,
+        block.y,
+        block.z,
+        shared,
+        stream,
+        arguments,
+        null_mut()
+    ))
+}
+
+/// Dynamic shared memory, which the driver counts in 32 bits.
+fn shared_bytes(shared: usize) -> Result<c_uint> {
+    c_uint::try_from(shared).map_err(|_| Error::INVALID_VALUE)
+}
