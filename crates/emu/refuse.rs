@@ -18,6 +18,9 @@
 //! that make families of functions are therefore called with `fn NAME` spelled out. A wrong guess cannot go unseen:
 //! doubly defined names fail to link, and missing ones fail `scripts/emu-coverage`.
 //!
+//! A package whose root has `fn on_refusal(status: i64) -> i64` sees each status before the program does (the CUDA runtime keeps a
+//! last error per thread).
+//!
 //! What a generated library holds beside the refusals: a section `.deepum_refused`, the refused names each followed by
 //! a newline, from which `scripts/emu-coverage` tells implemented and refused apart in the built file; and one call,
 //! if the loaded `libcuda.so.1` has it, of `void deepumEmuRefused(const char *name)` for each refused call, so
@@ -48,39 +51,27 @@ const STATUS: &[(&str, i64)] = &[
 ];
 
 /// Listed functions whose result is not their library's status: a pointer (null is the refusal) or a signed byte count.
-const OTHER_RESULT: &[(&str, i64)] = &[
-    ("nvshmem_malloc", 0),
-    ("nvshmem_ptr", 0),
-    ("nvshmemx_mc_ptr", 0),
-    ("cuFileRead", -5007),
-    ("cuFileWrite", -5007),
-];
+const OTHER_RESULT: &[(&str, i64)] =
+    &[("nvshmem_malloc", 0), ("nvshmem_ptr", 0), ("nvshmemx_mc_ptr", 0), ("cuFileRead", -5007), ("cuFileWrite", -5007)];
 
 /// Writes `$OUT_DIR/refusals.rs` for the symbol lists named. Fails the build with a clear message if a list is unknown.
 pub fn generate(lists: &[&str]) {
-    let package =
-        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
+    let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
     let symbols = package.join("../symbols");
     println!("cargo::rerun-if-changed={}", package.join("src").display());
-    println!(
-        "cargo::rerun-if-changed={}",
-        package.join("build.rs").display()
-    );
-    println!(
-        "cargo::rerun-if-changed={}",
-        package.join("../refuse.rs").display()
-    );
+    println!("cargo::rerun-if-changed={}", package.join("build.rs").display());
+    println!("cargo::rerun-if-changed={}", package.join("../refuse.rs").display());
 
     let mut defined = BTreeSet::new();
     defined_functions(&package.join("src"), &mut defined);
     let (mut code, mut refused) = (String::from(SUPPORT), String::new());
+    let done = if defined.contains("on_refusal") { "super::on_refusal" } else { "core::convert::identity" };
+    let _ = writeln!(code, "    use {done} as done;");
     for list in lists {
         let path = symbols.join(format!("{list}.txt"));
         println!("cargo::rerun-if-changed={}", path.display());
-        let text = fs::read_to_string(&path)
-            .unwrap_or_else(|e| panic!("symbol list {}: {e}", path.display()));
-        let status = lookup(STATUS, list)
-            .unwrap_or_else(|| panic!("no refusal status known for symbol list {list}"));
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("symbol list {}: {e}", path.display()));
+        let status = lookup(STATUS, list).unwrap_or_else(|| panic!("no refusal status known for symbol list {list}"));
         for name in text.lines().filter(|name| !defined.contains(*name)) {
             let result = lookup(OTHER_RESULT, name).unwrap_or(status);
             let _ = writeln!(code, "    refusal!({name}, {result});");
@@ -93,35 +84,25 @@ pub fn generate(lists: &[&str]) {
          #[unsafe(link_section = \".deepum_refused\")]\n    static NAMES: [u8; {}] = *b{refused:?};\n}}",
         refused.len()
     );
-    let out =
-        PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("refusals.rs");
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("refusals.rs");
     fs::write(&out, code).unwrap_or_else(|e| panic!("{}: {e}", out.display()));
 }
 
 fn lookup(table: &[(&str, i64)], name: &str) -> Option<i64> {
-    table
-        .iter()
-        .find(|(key, _)| *key == name)
-        .map(|(_, value)| *value)
+    table.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
 }
 
 /// Adds every name that follows the word `fn` in the Rust sources under `folder`.
 fn defined_functions(folder: &Path, names: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(folder)
-        .unwrap_or_else(|e| panic!("{}: {e}", folder.display()))
-        .flatten()
-    {
+    for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())).flatten() {
         let path = entry.path();
         if path.is_dir() {
             defined_functions(&path, names);
         } else if path.extension().is_some_and(|ext| ext == "rs") {
-            let text =
-                fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             for line in text.lines() {
                 let line = line.split("//").next().unwrap_or_default();
-                let mut words = line
-                    .split(|c: char| !(c.is_alphanumeric() || c == '_'))
-                    .filter(|w| !w.is_empty());
+                let mut words = line.split(|c: char| !(c.is_alphanumeric() || c == '_')).filter(|w| !w.is_empty());
                 while let Some(word) = words.next() {
                     if word == "fn"
                         && let Some(name) = words.next()
@@ -184,7 +165,7 @@ mod refusals {
                 if let Ok(name) = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                     refuse(name, &SAID);
                 }
-                $result
+                done($result)
             }
         };
     }

@@ -33,4 +33,9 @@ mod properties;
 mod registry;
 mod version;
 
+/// A refusal is an error like any other: it becomes the thread's last one.
+fn on_refusal(status: i64) -> i64 {
+    i64::from(error::entry(|| error::check(i32::try_from(status).unwrap_or(i32::MAX))))
+}
+
 include!(concat!(env!("OUT_DIR"), "/refusals.rs"));
