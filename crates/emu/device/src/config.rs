@@ -1,0 +1,192 @@
+//! `DEEPUM_EMU=PROFILE[:key=value,…]`: which device to play, and how cruelly.
+//!
+//! Everything has a default but nothing is guessed: an unknown profile, key or value is one error that names
+//! the part, what was given, and what is allowed. Defaults of sizes come from the profile.
+
+use deepum_core::units::{Bytes, Nanos};
+
+/// Environment variable read by the stand-in `libcuda.so.1`.
+pub const VARIABLE: &str = "DEEPUM_EMU";
+/// What is played when the variable is not set.
+pub const DEFAULT_PROFILE: &str = "v100-32g";
+
+/// Driver versions whose character devices can be played (facts 2.1: each has its own parameter shapes).
+pub const DRIVERS: [u16; 4] = [535, 550, 560, 580];
+
+/// One device configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Name of a profile of `deepum-model`.
+    pub profile: String,
+    /// Device memory instead of the profile's.
+    pub memory: Option<Bytes>,
+    /// Host memory instead of the profile's.
+    pub host: Option<Bytes>,
+    /// Driver branch played by the character devices and `cuDriverGetVersion`.
+    pub driver: u16,
+    /// Number of equal devices.
+    pub devices: u8,
+    /// Seed of everything that is picked: rows, partial touches.
+    pub seed: u64,
+    /// Data mode: every copy is real, device copies are kept apart, lost pages are poisoned.
+    pub data: bool,
+    /// Whether `/dev/nvidia-uvm-tools` exists.
+    pub tools: bool,
+    /// Every n-th notice is dropped as if the tools queue had been full.
+    pub drop_notices: Option<u64>,
+    /// Every n-th `UVM_MIGRATE` fails for want of memory.
+    pub fail_migrate: Option<u64>,
+    /// How much later than in life notices reach the tools queue.
+    pub late: Nanos,
+    /// Copies above this size move no bytes unless `data` is set.
+    pub copy_limit: Bytes,
+}
+
+/// Why a configuration was refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{VARIABLE}: {what} `{given}`: {allowed}")]
+pub struct ConfigError {
+    what: String,
+    given: String,
+    allowed: String,
+}
+
+fn refuse<T>(what: &str, given: &str, allowed: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError { what: what.to_owned(), given: given.to_owned(), allowed: allowed.into() })
+}
+
+impl Config {
+    /// The plain device of a profile.
+    #[must_use]
+    pub fn of_profile(profile: &str) -> Self {
+        Self {
+            profile: profile.to_owned(),
+            memory: None,
+            host: None,
+            driver: 580,
+            devices: 1,
+            seed: 1,
+            data: false,
+            tools: true,
+            drop_notices: None,
+            fail_migrate: None,
+            late: Nanos::ZERO,
+            copy_limit: Bytes::mib(1),
+        }
+    }
+
+    /// Reads `PROFILE[:key=value,…]`; `profiles` are the names that exist.
+    ///
+    /// # Errors
+    /// The first part that is not understood.
+    pub fn parse(text: &str, profiles: &[&str]) -> Result<Self, ConfigError> {
+        let (profile, keys) = text.split_once(':').unwrap_or((text, ""));
+        if !profiles.contains(&profile) {
+            return refuse("unknown profile", profile, format!("one of {}", profiles.join(", ")));
+        }
+        let mut config = Self::of_profile(profile);
+        for part in keys.split(',').filter(|part| !part.is_empty()) {
+            let Some((key, value)) = part.split_once('=') else {
+                return refuse("not key=value", part, KEYS);
+            };
+            config.set(key, value)?;
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+        match key {
+            "memory" => self.memory = Some(size(key, value)?),
+            "host" => self.host = Some(size(key, value)?),
+            "copy" => self.copy_limit = size(key, value)?,
+            "driver" => match value.parse() {
+                Ok(v) if DRIVERS.contains(&v) => self.driver = v,
+                _ => return refuse(key, value, "one of 535, 550, 560, 580"),
+            },
+            "devices" => match value.parse() {
+                Ok(n @ 1..=8) => self.devices = n,
+                _ => return refuse(key, value, "1 to 8"),
+            },
+            "seed" => match value.parse() {
+                Ok(n) => self.seed = n,
+                Err(_) => return refuse(key, value, "a whole number"),
+            },
+            "data" => self.data = flag(key, value)?,
+            "tools" => match value {
+                "present" => self.tools = true,
+                "missing" => self.tools = false,
+                _ => return refuse(key, value, "present or missing"),
+            },
+            "drop_notices" => self.drop_notices = Some(count(key, value)?),
+            "fail_migrate" => self.fail_migrate = Some(count(key, value)?),
+            "late_us" => match value.parse::<u64>() {
+                Ok(us) if us <= 10_000_000 => self.late = Nanos::micros(us),
+                _ => return refuse(key, value, "microseconds, at most 10000000"),
+            },
+            _ => return refuse("unknown key", key, KEYS),
+        }
+        Ok(())
+    }
+}
+
+const KEYS: &str =
+    "keys are memory, host, driver, devices, seed, data, copy, tools, drop_notices, fail_migrate, late_us";
+
+fn flag(key: &str, value: &str) -> Result<bool, ConfigError> {
+    match value {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => refuse(key, value, "0 or 1"),
+    }
+}
+
+fn count(key: &str, value: &str) -> Result<u64, ConfigError> {
+    match value.parse() {
+        Ok(n @ 1..) => Ok(n),
+        _ => refuse(key, value, "every how many-th, at least 1"),
+    }
+}
+
+fn size(key: &str, value: &str) -> Result<Bytes, ConfigError> {
+    let allowed = "bytes, or a number with KiB, MiB, GiB or TiB";
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("", 0)];
+    let found = units.iter().find_map(|(unit, shift)| Some((value.strip_suffix(unit)?, *shift)));
+    let Some((number, shift)) = found else { return refuse(key, value, allowed) };
+    match number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift)) {
+        Some(n) if n > 0 => Ok(Bytes(n)),
+        _ => refuse(key, value, allowed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROFILES: [&str; 2] = ["v100-32g", "h200"];
+
+    #[test]
+    fn a_full_line_is_read() {
+        let got = Config::parse("h200:memory=24GiB,driver=550,devices=2,data=1,late_us=5,tools=missing", &PROFILES);
+        let want = Config {
+            memory: Some(Bytes::gib(24)),
+            driver: 550,
+            devices: 2,
+            data: true,
+            late: Nanos::micros(5),
+            tools: false,
+            ..Config::of_profile("h200")
+        };
+        assert_eq!(got, Ok(want));
+    }
+
+    #[test]
+    fn an_error_names_the_part_the_value_and_what_is_allowed() {
+        let text = |line: &str| Config::parse(line, &PROFILES).expect_err(line).to_string();
+        assert_eq!(text("v100"), "DEEPUM_EMU: unknown profile `v100`: one of v100-32g, h200");
+        assert_eq!(text("h200:driver=545"), "DEEPUM_EMU: driver `545`: one of 535, 550, 560, 580");
+        assert!(text("h200:memroy=1GiB").starts_with("DEEPUM_EMU: unknown key `memroy`: keys are memory"));
+        assert!(text("h200:memory=0").contains("memory `0`"));
+        assert!(text("h200:memory=99999999999TiB").contains("TiB"));
+        assert!(text("h200:data").contains("not key=value `data`"));
+    }
+}

@@ -1,0 +1,96 @@
+//! What the device answers when it does not do what was asked: the driver API's own result codes.
+
+/// A driver API failure. The number of a variant is its `CUresult` (CUDA driver API reference, "CUresult").
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[repr(i32)]
+pub enum CuError {
+    /// An argument is not acceptable.
+    #[error("invalid argument")]
+    InvalidValue = 1,
+    /// No room, on the device or on the host.
+    #[error("out of memory")]
+    OutOfMemory = 2,
+    /// `cuInit` was not called, or this is a forked child.
+    #[error("initialization error")]
+    NotInitialized = 3,
+    /// The process is ending.
+    #[error("driver shutting down")]
+    Deinitialized = 4,
+    /// No such device.
+    #[error("no CUDA-capable device is detected")]
+    NoDevice = 100,
+    /// Device ordinal out of range.
+    #[error("invalid device ordinal")]
+    InvalidDevice = 101,
+    /// Not a kernel image.
+    #[error("device kernel image is invalid")]
+    InvalidImage = 200,
+    /// No current context, or not a context.
+    #[error("invalid device context")]
+    InvalidContext = 201,
+    /// The image has no code for this device.
+    #[error("no kernel image is available for execution on the device")]
+    NoBinaryForGpu = 209,
+    /// PTX text was not understood.
+    #[error("a PTX JIT compilation failed")]
+    InvalidPtx = 218,
+    /// A source file was not found.
+    #[error("file not found")]
+    FileNotFound = 301,
+    /// Not a live stream, event, module, function or library.
+    #[error("invalid resource handle")]
+    InvalidHandle = 400,
+    /// The object is in the wrong state.
+    #[error("the operation cannot be performed in the present state")]
+    IllegalState = 401,
+    /// No function, variable or symbol of this name.
+    #[error("named symbol not found")]
+    NotFound = 500,
+    /// Work is still under way: not a failure.
+    #[error("device not ready")]
+    NotReady = 600,
+    /// A kernel touched memory that is not mapped.
+    #[error("an illegal memory access was encountered")]
+    IllegalAddress = 700,
+    /// A kernel died: the driver found no memory for a page it touched.
+    #[error("unspecified launch failure")]
+    LaunchFailed = 719,
+    /// Peer access was switched on before.
+    #[error("peer access is already enabled")]
+    PeerAccessAlreadyEnabled = 704,
+    /// Peer access was not switched on.
+    #[error("peer access has not been enabled")]
+    PeerAccessNotEnabled = 705,
+    /// The primary context is already in use.
+    #[error("cannot set while device is active in this process")]
+    PrimaryContextActive = 708,
+    /// The host range is registered already.
+    #[error("part or all of the requested memory range is already mapped")]
+    HostMemoryAlreadyRegistered = 712,
+    /// The host range is not registered.
+    #[error("pointer does not correspond to a registered memory region")]
+    HostMemoryNotRegistered = 713,
+    /// Too many threads, or too much shared memory.
+    #[error("too many resources requested for launch")]
+    LaunchOutOfResources = 701,
+    /// A service of the operating system failed.
+    #[error("OS call failed or operation not supported on this OS")]
+    OperatingSystem = 304,
+    /// The emulated device does not do this.
+    #[error("operation not supported")]
+    NotSupported = 801,
+    /// A defect of the emulated device itself.
+    #[error("unknown error")]
+    Unknown = 999,
+}
+
+impl CuError {
+    /// Its `CUresult`.
+    #[must_use]
+    pub const fn code(self) -> i32 {
+        self as i32
+    }
+}
+
+/// Outcome of an operation of the device.
+pub type CuResult<T = ()> = Result<T, CuError>;

@@ -1,0 +1,238 @@
+//! Memory calls: making and ending allocations, and queueing copies, fills, prefetches.
+
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
+
+use crate::bytes;
+use crate::context::ContextId;
+use crate::error::{CuError, CuResult};
+use crate::machine::Call;
+use crate::run::Until;
+use crate::space::{Allocation, Kind};
+use crate::stream::{Mark, StreamId};
+use crate::work::{Copy, Direction, Fill, Word, Work};
+
+/// Whether a call returns before its work is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Return {
+    /// When it is queued, as far as CUDA promises that for these operands.
+    Early,
+    /// When it is done.
+    Late,
+}
+
+impl Call<'_> {
+    /// Makes an allocation of `len` bytes.
+    ///
+    /// # Errors
+    /// `InvalidValue` for no bytes, `OutOfMemory`.
+    pub fn allocate(&mut self, kind: Kind, device: DeviceId, len: Bytes, flags: u32) -> CuResult<Allocation> {
+        let now = self.state.host;
+        let (made, extent) = self.state.space.allocate(kind, device, len, flags).inspect_err(|_| ())?;
+        let Some(extent) = extent else { return Ok(made) };
+        let memory = &mut self.state.memory;
+        let taken = match kind {
+            Kind::Device => memory.alloc_device(device, extent.len, now),
+            Kind::Managed => memory.map_managed(extent).map(|()| now),
+            Kind::Pinned | Kind::Registered => memory.alloc_host(extent.len).map(|()| now),
+        };
+        self.state.settle_bytes(self.machine.config.data);
+        match taken {
+            Ok(from) => {
+                if kind == Kind::Device {
+                    self.state.gpus[usize::from(device.0)].device_bytes += extent.len;
+                }
+                if kind == Kind::Managed {
+                    let totals = &mut self.state.totals;
+                    totals.managed_bytes += extent.len.0;
+                    totals.peak_managed = totals.peak_managed.max(totals.managed_bytes);
+                }
+                // Eviction made room: the call returns when there is.
+                self.run(Until::Time(from))?;
+                Ok(made)
+            }
+            Err(error) => {
+                let _ = self.state.space.release(made.range.start, &[kind]);
+                Err(self.state.refused(error))
+            }
+        }
+    }
+
+    /// Ends an allocation of one of `kinds`. Waits for all work first, as `cudaFree` does.
+    ///
+    /// # Errors
+    /// `InvalidValue` if there is none at `start`.
+    pub fn release(&mut self, start: DevAddr, kinds: &[Kind]) -> CuResult {
+        let found = self.state.space.find(start).filter(|a| a.range.start == start && kinds.contains(&a.kind));
+        let device = found.ok_or(CuError::InvalidValue)?.device;
+        for gpu in 0..self.machine.config.devices {
+            self.synchronize(DeviceId(gpu))?;
+        }
+        let (gone, extent) = self.state.space.release(start, kinds)?;
+        let Some(extent) = extent else { return Ok(()) };
+        match gone.kind {
+            Kind::Device => {
+                self.state.memory.free_device(device, extent.len);
+                self.state.gpus[usize::from(device.0)].device_bytes -= extent.len;
+            }
+            Kind::Managed => {
+                self.state.totals.managed_bytes -= extent.len.0;
+                self.state.memory.unmap_managed(extent).map_err(|e| self.state.refused(e))?;
+            }
+            Kind::Pinned => self.state.memory.free_host(extent.len),
+            Kind::Registered => {}
+        }
+        Ok(())
+    }
+
+    /// Waits for all work of `device`.
+    ///
+    /// # Errors
+    /// If a kernel died, or the process ends.
+    pub fn synchronize(&mut self, device: DeviceId) -> CuResult {
+        for mark in self.state.streams.tails(device) {
+            self.run(Until::Reached(mark))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all work of `stream`.
+    ///
+    /// # Errors
+    /// `InvalidHandle`; if a kernel died, or the process ends.
+    pub fn synchronize_stream(&mut self, stream: StreamId) -> CuResult {
+        let mark = self.state.streams.tail(stream);
+        self.run(Until::Reached(mark))
+    }
+
+    /// Queues work.
+    ///
+    /// # Errors
+    /// `InvalidHandle` for a stream that is gone.
+    pub fn queue(&mut self, stream: StreamId, after: &[Mark], work: Work) -> CuResult<Mark> {
+        let now = self.state.host;
+        self.state.streams.push(stream, now, after, work).ok_or(CuError::InvalidHandle)
+    }
+
+    /// Queues a copy; waits for it if `when` says so, or if CUDA's rules do: a copy into pageable memory is done when
+    /// the call returns.
+    ///
+    /// # Errors
+    /// `InvalidValue` if an end that lies in our allocations runs over their end; `InvalidHandle`.
+    pub fn copy(&mut self, stream: StreamId, copy: Copy, when: Return) -> CuResult {
+        let data = self.machine.config.data;
+        let mut copy = copy;
+        copy.direction = bytes::direction(&self.state.space, copy.dst, copy.src);
+        for range in [copy.source(), copy.target()] {
+            self.whole(range)?;
+        }
+        if copy.bytes() == Bytes::ZERO {
+            return Ok(());
+        }
+        let pageable = |addr| self.state.space.find(addr).is_none();
+        let (from_pageable, to_pageable) = (pageable(copy.src), pageable(copy.dst));
+        let moves = data || copy.bytes() <= self.machine.config.copy_limit;
+        if from_pageable && copy.direction == Direction::ToDevice && when == Return::Early && moves {
+            // SAFETY: the program vouches for its own buffer, of which CUDA takes a copy before it returns.
+            copy.staged = Some(unsafe { self.state.bytes(data).gather(&copy) });
+        }
+        let mark = self.queue(stream, &[], Work::Copy(Box::new(copy)))?;
+        if when == Return::Late || to_pageable {
+            self.run(Until::Reached(mark))?;
+        }
+        Ok(())
+    }
+
+    /// Queues a memset.
+    ///
+    /// # Errors
+    /// `InvalidValue` if the target is not memory of ours; `InvalidHandle`.
+    pub fn fill(&mut self, stream: StreamId, fill: Fill) -> CuResult {
+        if fill.target().is_empty() {
+            return Ok(());
+        }
+        self.state.space.holding(fill.target()).ok_or(CuError::InvalidValue)?;
+        self.queue(stream, &[], Work::Fill(fill)).map(drop)
+    }
+
+    /// `range` is in one allocation or in none.
+    fn whole(&self, range: AddrRange) -> CuResult {
+        match self.state.space.find(range.start) {
+            Some(found) if range.end() > found.range.end() => Err(CuError::InvalidValue),
+            _ => Ok(()),
+        }
+    }
+
+    /// Queues a prefetch of managed memory, rounded out to pages.
+    ///
+    /// # Errors
+    /// `InvalidValue` if it is not managed, `InvalidDevice`, `InvalidHandle`.
+    pub fn prefetch(&mut self, stream: StreamId, range: AddrRange, to: Place) -> CuResult {
+        let pages = self.managed_pages(range)?;
+        if let Place::Device(device) = to
+            && device.0 >= self.machine.config.devices
+        {
+            return Err(CuError::InvalidDevice);
+        }
+        self.queue(stream, &[], Work::Prefetch(pages, to)).map(drop)
+    }
+
+    /// Queues a discard of managed memory. Only whole pages inside the range are given up.
+    ///
+    /// # Errors
+    /// `InvalidValue` if it is not managed, `InvalidHandle`; `NotSupported` before driver 580.
+    pub fn discard(&mut self, stream: StreamId, range: AddrRange) -> CuResult {
+        if self.machine.config.driver < 580 {
+            return Err(CuError::NotSupported);
+        }
+        self.managed_pages(range)?;
+        let start = range.start.0.next_multiple_of(4096);
+        let end = range.end().0 & !4095;
+        if end <= start {
+            return Ok(());
+        }
+        self.queue(stream, &[], Work::Discard(AddrRange::new(DevAddr(start), Bytes(end - start)))).map(drop)
+    }
+
+    fn managed_pages(&self, range: AddrRange) -> CuResult<AddrRange> {
+        let found = self.state.space.holding(range).filter(|a| a.kind == Kind::Managed && !range.is_empty());
+        found.ok_or(CuError::InvalidValue)?;
+        let start = range.start.0 & !4095;
+        let end = range.end().0.next_multiple_of(4096);
+        Ok(AddrRange::new(DevAddr(start), Bytes(end - start)))
+    }
+
+    /// A word for a stream write or wait: aligned, in memory of ours, not managed (facts 4.5).
+    ///
+    /// # Errors
+    /// `InvalidValue`.
+    pub fn word(&self, addr: DevAddr, value: u64, wide: bool) -> CuResult<Word> {
+        let len = if wide { 8 } else { 4 };
+        let found = self.state.space.holding(AddrRange::new(addr, Bytes(len)));
+        let fits = found.is_some_and(|a| a.kind != Kind::Managed) && addr.0.is_multiple_of(len);
+        if fits { Ok(Word { addr, value, wide }) } else { Err(CuError::InvalidValue) }
+    }
+
+    /// Free and total memory of a device, as `cuMemGetInfo` says it.
+    #[must_use]
+    pub fn memory_info(&self, device: DeviceId) -> (Bytes, Bytes) {
+        let memory = &self.state.memory;
+        (memory.free_on_device(device), memory.usable(device))
+    }
+
+    /// The stream that the NULL handle means in `context`.
+    ///
+    /// # Errors
+    /// `InvalidContext`.
+    pub fn legacy(&self, context: ContextId) -> CuResult<StreamId> {
+        self.state.contexts.get(context).map(|c| c.legacy)
+    }
+
+    /// The stream that the per-thread handle means in `context`.
+    ///
+    /// # Errors
+    /// `InvalidContext`.
+    pub fn per_thread(&mut self, context: ContextId) -> CuResult<StreamId> {
+        let state = &mut *self.state;
+        state.contexts.per_thread(context, &mut state.streams)
+    }
+}

@@ -1,0 +1,265 @@
+//! What happens next: the device's work, carried out in order of virtual time.
+//!
+//! At any instant the next thing that happens is one of: work under way reaches its next point, notices become
+//! due, an engine thread is let go, or the head of a stream starts. [`Call::run`] takes the earliest (ties: in this
+//! order, then in the order of issue) until what its caller waits for has happened. So two runs that make the same
+//! calls do the same things at the same virtual times.
+//!
+//! One kernel at a time is on a device's compute engine; memsets and copies inside the device take it too. Copies
+//! between host and device run beside it, on the model's copy engine of their direction. (Real GPUs overlap small
+//! kernels of different streams; training in PyTorch uses one stream for nearly all of them.)
+//!
+//! The device stands still for the engine at notices, at stream writes, before each launch, and after letting one of
+//! its threads go: see [`crate::pace`].
+
+use deepum_core::units::{DeviceId, Nanos};
+use deepum_model::{KernelRun, Notice, Step};
+
+use crate::error::{CuError, CuResult};
+use crate::machine::{Call, State, Ticket};
+use crate::start::Ending;
+use crate::stream::{Mark, Ready, StreamId};
+use crate::work::Work;
+
+/// Where work under way stands.
+#[derive(Debug)]
+pub enum Stage {
+    /// A walk goes on.
+    Walk(Box<KernelRun>),
+    /// The walk met a miss: its notices are due; it goes on at the time given.
+    Fault(Box<KernelRun>, Nanos),
+    /// It is over.
+    Over,
+    /// A function of the program runs; nobody knows until when.
+    Elsewhere,
+}
+
+/// Work under way.
+#[derive(Debug)]
+pub struct Running {
+    /// Whose.
+    pub stream: StreamId,
+    /// Where.
+    pub device: DeviceId,
+    /// When it reaches its next point.
+    pub at: Nanos,
+    /// What happens there.
+    pub stage: Stage,
+    /// What is to be done when it is over.
+    pub ending: Ending,
+    /// Whether it holds the compute engine.
+    pub computes: bool,
+}
+
+/// What a call waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Until {
+    /// The device has caught up to this time.
+    Time(Nanos),
+    /// All work up to here is done.
+    Reached(Mark),
+    /// The device has fewer launches queued than this.
+    Room(DeviceId, u32),
+}
+
+/// The next thing that happens. Order of variants decides between equal times.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Next {
+    Point(usize),
+    Late,
+    LetGo(Ticket),
+    Start(Ready),
+}
+
+impl State {
+    /// The earliest thing that can happen, but for work under way number `except`.
+    fn next(&self, data: bool, except: Option<usize>) -> Option<(Nanos, Next)> {
+        let points = self.running.iter().enumerate();
+        let points = points.filter(|(n, r)| Some(*n) != except && !matches!(r.stage, Stage::Elsewhere));
+        let points = points.map(|(n, r)| (r.at, Next::Point(n)));
+        let late = self.late.front().map(|(at, _)| (*at, Next::Late));
+        let ticket = self.tickets.last().map(|t| (t.at, Next::LetGo(*t)));
+        let starts = self.streams.ready().filter_map(|(ready, device, work)| {
+            let at = match work {
+                Work::Launch(_) | Work::Fill(_) => self.compute_from(ready.at, device)?,
+                Work::Copy(copy) if copy.direction == crate::work::Direction::OnDevice => {
+                    self.compute_from(ready.at, device)?
+                }
+                Work::Wait(word, condition) => {
+                    let value = self.bytes(data).word(*word);
+                    condition.holds(value, word.value, word.wide).then_some(ready.at)?
+                }
+                _ => ready.at,
+            };
+            Some((at.max(self.now), Next::Start(ready)))
+        });
+        points.chain(late).chain(ticket).chain(starts).min()
+    }
+
+    fn compute_from(&self, at: Nanos, device: DeviceId) -> Option<Nanos> {
+        let gpu = self.gpus.get(usize::from(device.0))?;
+        (!gpu.computing).then(|| at.max(gpu.compute_free))
+    }
+
+    fn satisfied(&self, until: Until) -> bool {
+        match until {
+            Until::Time(_) => false,
+            Until::Reached(mark) => self.streams.reached(mark),
+            Until::Room(device, below) => {
+                self.gpus.get(usize::from(device.0)).is_none_or(|gpu| gpu.queued_launches < below)
+            }
+        }
+    }
+
+    /// Puts every notice with a time up to `until` into the tools queues; whether there was any.
+    pub fn deliver(&mut self, until: Nanos, config: &crate::config::Config) -> bool {
+        let mut notices = Vec::new();
+        self.memory.take_notices(until, &mut notices);
+        if config.late > Nanos::ZERO {
+            let now = self.now;
+            self.late.extend(notices.drain(..).map(|notice| (now + config.late, notice)));
+            return false;
+        }
+        self.put(notices.into_iter(), config.drop_notices)
+    }
+
+    fn put(&mut self, notices: impl Iterator<Item = Notice>, drop_every: Option<u64>) -> bool {
+        let Some(sink) = self.sink.as_mut().filter(|sink| sink.wanted()) else { return false };
+        let mut any = false;
+        for notice in notices {
+            self.notice_count += 1;
+            if drop_every.is_some_and(|n| self.notice_count.is_multiple_of(n)) {
+                self.totals.notices_dropped += 1;
+                sink.drop_one(&notice);
+            } else {
+                self.totals.notices += 1;
+                any = true;
+                sink.put(&notice);
+            }
+        }
+        any
+    }
+}
+
+impl Call<'_> {
+    /// Lets the device catch up with the host clock.
+    pub fn catch_up(&mut self) {
+        let host = self.state.host;
+        // Waiting for a time cannot fail: it never lingers.
+        let _ = self.run(Until::Time(host));
+    }
+
+    /// Lets the device run until `until` has happened, and moves the host clock there.
+    ///
+    /// # Errors
+    /// If the process ends meanwhile, or a kernel died.
+    pub fn run(&mut self, until: Until) -> CuResult {
+        let data = self.machine.config.data;
+        loop {
+            if self.state.satisfied(until) {
+                break;
+            }
+            let next = self.state.next(data, None);
+            let limit = if let Until::Time(limit) = until { limit } else { Nanos(u64::MAX) };
+            match next.filter(|(at, _)| *at <= limit) {
+                Some((at, next)) => {
+                    self.state.now = self.state.now.max(at);
+                    self.happen(next, limit);
+                }
+                None if matches!(until, Until::Time(_)) => {
+                    self.state.now = self.state.now.max(limit);
+                    break;
+                }
+                None => self.linger()?,
+            }
+            if let Some(error) = self.state.lost {
+                return Err(error);
+            }
+        }
+        self.state.host = self.state.host.max(self.state.now);
+        Ok(())
+    }
+
+    fn happen(&mut self, next: Next, limit: Nanos) {
+        let config = &self.machine.config;
+        match next {
+            Next::Point(n) => self.point(n, limit),
+            Next::Late => {
+                let now = self.state.now;
+                let due = self.state.late.iter().take_while(|(at, _)| *at <= now).count();
+                let notices: Vec<_> = self.state.late.drain(..due).map(|(_, notice)| notice).collect();
+                if self.state.put(notices.into_iter(), config.drop_notices) {
+                    self.settle(true);
+                }
+            }
+            Next::LetGo(ticket) => self.let_go(ticket),
+            Next::Start(ready) => self.start(ready.stream),
+        }
+    }
+
+    /// Stands still until the engine has settled; `look` if there is something new for it.
+    pub(crate) fn settle(&mut self, look: bool) {
+        let machine = self.machine;
+        if !machine.pace.driven() {
+            return;
+        }
+        let unread = || machine.lock().sink.as_ref().is_some_and(|sink| sink.unread());
+        self.unlocked(|| machine.pace.settle(look, unread));
+    }
+
+    /// Lets an engine thread go whose command is done.
+    fn let_go(&mut self, ticket: Ticket) {
+        let now = self.state.now;
+        // The driver flushes its events before a synchronous migrate returns (facts 2.5); the engine sees them before
+        // it learns the outcome, in this order in every run.
+        if self.state.deliver(now, &self.machine.config) {
+            self.settle(true);
+        }
+        // Waiting for the engine may have brought a command that is done earlier; this one is still in the list.
+        self.state.tickets.retain(|t| *t != ticket);
+        self.machine.pace.hold(-1);
+        self.machine.released.notify_all();
+        self.settle(false);
+    }
+
+    /// Work under way reaches its next point.
+    fn point(&mut self, n: usize, limit: Nanos) {
+        let data = self.machine.config.data;
+        let now = self.state.now;
+        let stage = std::mem::replace(&mut self.state.running[n].stage, Stage::Over);
+        match stage {
+            Stage::Over | Stage::Elsewhere => {
+                let done = self.state.running.swap_remove(n);
+                self.finish(done);
+            }
+            Stage::Fault(run, resume) => {
+                self.state.running[n].stage = Stage::Walk(run);
+                self.state.running[n].at = resume.max(now);
+                if self.state.deliver(now, &self.machine.config) {
+                    self.settle(true);
+                }
+            }
+            Stage::Walk(mut run) => {
+                let other = self.state.next(data, Some(n)).map_or(limit, |(at, _)| at.min(limit));
+                // Even if something else happens at this very instant, the walk makes progress.
+                let horizon = other.max(now + Nanos(1));
+                let step = run.step(&mut self.state.memory, now, horizon);
+                self.state.settle_bytes(data);
+                let (at, stage) = match step {
+                    Step::Faulted { at, resume_at, .. } => (at, Stage::Fault(run, resume_at)),
+                    Step::Paused { at } => (at, Stage::Walk(run)),
+                    Step::Done { at } => (at, Stage::Over),
+                    Step::Fatal { at, addr } => {
+                        crate::say(&format!(
+                            "no memory left for the page at {addr:?}: the kernel that touched it died"
+                        ));
+                        self.state.lost = Some(CuError::LaunchFailed);
+                        (at, Stage::Over)
+                    }
+                };
+                let running = &mut self.state.running[n];
+                (running.at, running.stage) = (at.max(now), stage);
+            }
+        }
+    }
+}
