@@ -1,7 +1,26 @@
-//! A kernel (or a copy engine) walking over memory, one fault batch at a time. (Bodies follow.)
+//! A kernel (or a copy engine) walking over memory, one fault batch at a time.
+//!
+//! A real kernel is thousands of threads, each with its own misses. What matters to the driver is the *front*:
+//! which pages are asked for at about the same time. So a kernel is modelled as a walk: the operands of a phase
+//! advance together from their first to their last page, and the kernel's computing time passes evenly over the
+//! walk. When the walk comes to a page that is not there, the warps that are under way ask for the missing pages
+//! of the next piece of the walk (`front_pages`), a batch takes as many of them as it has entries, and the whole
+//! kernel waits until they are there: the other warps soon miss something too.
+//!
+//! ```text
+//! operand a  ████████▓▓▓▓░░░░░░        █ passed   ▓ front   ░ ahead
+//! operand b  ████▓▓░░░                 (b is half as long and so walked half as fast)
+//! ```
+//!
+//! Position is computing time inside the phase: page `k` of an operand of `n` pages is touched at `k / n` of
+//! the phase. A page that the walk has passed is not needed again, so a working set larger than memory thrashes
+//! but ends: each batch passes at least the page that began it.
 
 use crate::memory::UnifiedMemory;
-use deepum_core::units::{AddrRange, DevAddr, DeviceId, Nanos};
+use crate::pages::{PAGE, PageMask};
+use crate::service::Faulted;
+use deepum_core::units::{AddrRange, DevAddr, DeviceId, Nanos, UmBlock};
+use std::ops::Range;
 
 /// One piece of memory a kernel reads or writes. Ranges outside managed memory are allowed and never fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +39,8 @@ pub struct Touch {
 pub enum Accessor {
     /// A kernel on the SMs: replayable faults, in batches.
     Kernel,
-    /// A copy engine (`cudaMemcpy` and `cudaMemset` on managed memory): non-replayable faults.
+    /// A copy engine (`cudaMemcpy` and `cudaMemset` on managed memory): its faults are marked as such, and
+    /// otherwise served alike.
     CopyEngine,
 }
 
@@ -41,12 +61,12 @@ pub enum Step {
         /// The horizon as given.
         at: Nanos,
     },
-    /// The walk is over.
+    /// The walk is over. Further steps say so again.
     Done {
         /// When.
         at: Nanos,
     },
-    /// The driver found no memory for a page: a fatal fault, the context is lost.
+    /// The driver found no memory for a page: a fatal fault, the context is lost. The walk is over.
     Fatal {
         /// The page.
         addr: DevAddr,
@@ -55,25 +75,285 @@ pub enum Step {
     },
 }
 
+/// An operand on its way: `passed` of its `pages` pages, which start at page number `first`.
+#[derive(Clone, Copy, Debug)]
+struct Operand {
+    first: u64,
+    pages: u64,
+    passed: u64,
+    write: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Phase {
+    /// Its operands, as indexes.
+    begin: usize,
+    end: usize,
+    /// Pages of the longest of them.
+    longest: u64,
+    /// Pages of all of them.
+    pages: u64,
+    /// Computing time; at least a nanosecond per page of the longest.
+    time: u64,
+}
+
 /// One kernel in execution.
 #[derive(Debug)]
 pub struct KernelRun {
     device: DeviceId,
+    copy_engine: bool,
+    operands: Vec<Operand>,
+    phases: Vec<Phase>,
+    /// The phase being walked, and how much of its time is over.
+    at_phase: usize,
+    walked: u64,
+    faults: Vec<Faulted>,
+}
+
+/// Pages of an operand of `pages` that are touched up to and including instant `walked` of `time`.
+fn touched_by(walked: u64, time: u64, pages: u64) -> u64 {
+    let touched = (u128::from(walked) + 1) * u128::from(pages);
+    u64::try_from(touched.div_ceil(u128::from(time))).map_or(pages, |n| n.min(pages))
+}
+
+/// When page `k` of `pages` is touched.
+fn touched_at(k: u64, time: u64, pages: u64) -> u64 {
+    u64::try_from(u128::from(k) * u128::from(time) / u128::from(pages)).unwrap_or(time)
 }
 
 impl KernelRun {
     /// A kernel that touches `touches` and would take `compute` if nothing were missing.
     #[must_use]
     pub fn new(device: DeviceId, accessor: Accessor, touches: &[Touch], compute: Nanos) -> Self {
-        let _ = (accessor, touches, compute);
-        Self { device }
+        let mut sorted: Vec<&Touch> = touches.iter().filter(|t| !t.range.is_empty()).collect();
+        sorted.sort_by_key(|t| t.phase);
+        let mut operands = Vec::with_capacity(sorted.len());
+        let mut phases: Vec<Phase> = Vec::new();
+        let mut phase_of_last = None;
+        for touch in sorted {
+            let first = touch.range.start.0 / PAGE;
+            let pages = (touch.range.end().0 - 1) / PAGE - first + 1;
+            if phase_of_last != Some(touch.phase) {
+                phase_of_last = Some(touch.phase);
+                let begin = operands.len();
+                phases.push(Phase { begin, end: begin, longest: 0, pages: 0, time: 0 });
+            }
+            operands.push(Operand { first, pages, passed: 0, write: touch.write });
+            if let Some(phase) = phases.last_mut() {
+                phase.end += 1;
+                phase.longest = phase.longest.max(pages);
+                phase.pages += pages;
+            }
+        }
+        if phases.is_empty() {
+            phases.push(Phase { begin: 0, end: 0, longest: 0, pages: 1, time: 0 });
+        }
+        let (mut pages_left, mut time_left) = (phases.iter().map(|p| p.pages).sum::<u64>(), compute.0);
+        for phase in &mut phases {
+            // The share of what is left, so that rounding does not lose time.
+            let share = u128::from(time_left) * u128::from(phase.pages) / u128::from(pages_left.max(1));
+            let share = u64::try_from(share).unwrap_or(time_left);
+            time_left -= share.min(time_left);
+            pages_left -= phase.pages;
+            phase.time = share.max(phase.longest);
+        }
+        let copy_engine = accessor == Accessor::CopyEngine;
+        Self { device, copy_engine, operands, phases, at_phase: 0, walked: 0, faults: Vec::new() }
     }
 
     /// Walks on from `now` (the start, or the `resume_at` or `at` of the step before) until something is
     /// missing, the kernel ends, or virtual time reaches `horizon`, the next time at which anything else
     /// may change memory (a command taking effect, an engine thread returning from a call).
     pub fn step(&mut self, mem: &mut UnifiedMemory, now: Nanos, horizon: Nanos) -> Step {
-        let _ = (mem, now, horizon, self.device);
-        todo!()
+        let Ok(d) = mem.device_index(self.device) else { return Step::Done { at: now } };
+        let mut now = now;
+        while let Some(&phase) = self.phases.get(self.at_phase) {
+            // A stretch in which the longest operand advances by a block, or what the horizon allows.
+            let stretch = (phase.time * 512).checked_div(phase.longest).unwrap_or(phase.time).max(1);
+            let time_left = horizon.saturating_sub(now).0;
+            let until = phase.time.min(self.walked + stretch.min(time_left));
+            match self.first_miss(mem, d, &phase, now, until) {
+                Some((operand, page)) => {
+                    let o = self.operands[operand];
+                    let miss = touched_at(page - o.first, phase.time, o.pages).max(self.walked);
+                    let at = now + Nanos(miss - self.walked);
+                    mem.devices[d].totals.compute += at - now;
+                    self.pass_before(&phase, miss);
+                    self.walked = miss;
+                    return self.fault(mem, d, &phase, (operand, page), at);
+                }
+                None => {
+                    let walked = until - self.walked;
+                    for o in &mut self.operands[phase.begin..phase.end] {
+                        let pages = touched_by(until, phase.time, o.pages);
+                        o.passed = o.passed.max(pages);
+                    }
+                    mem.devices[d].totals.compute += Nanos(walked);
+                    now += Nanos(walked);
+                    self.walked = until;
+                    if until == phase.time {
+                        self.at_phase += 1;
+                        self.walked = 0;
+                    } else if now >= horizon {
+                        return Step::Paused { at: now.max(horizon) };
+                    }
+                }
+            }
+        }
+        Step::Done { at: now }
+    }
+
+    /// The earliest missing page touched up to instant `until`, with its operand.
+    fn first_miss(&self, mem: &UnifiedMemory, d: usize, phase: &Phase, now: Nanos, until: u64) -> Option<(usize, u64)> {
+        let mut until = until;
+        let mut found = None;
+        for (i, o) in self.operands.iter().enumerate().take(phase.end).skip(phase.begin) {
+            let end = o.first + touched_by(until, phase.time, o.pages);
+            let time_of = |page: u64| {
+                let instant = touched_at(page - o.first, phase.time, o.pages);
+                now + Nanos(instant.saturating_sub(self.walked))
+            };
+            let Some(page) = mem.first_missing(d, o.first + o.passed..end, now, time_of) else { continue };
+            let instant = touched_at(page - o.first, phase.time, o.pages).max(self.walked);
+            if found.is_none() || instant < until {
+                found = Some((i, page));
+                until = until.min(instant);
+            }
+        }
+        found
+    }
+
+    /// Everything touched before instant `miss` has been there.
+    fn pass_before(&mut self, phase: &Phase, miss: u64) {
+        if miss > 0 {
+            for o in &mut self.operands[phase.begin..phase.end] {
+                o.passed = o.passed.max(touched_by(miss - 1, phase.time, o.pages));
+            }
+        }
+    }
+
+    /// Gathers the missing pages of the front and has them served.
+    fn fault(&mut self, mem: &mut UnifiedMemory, d: usize, phase: &Phase, first: (usize, u64), at: Nanos) -> Step {
+        let cap = mem.batch_pages();
+        let front = u128::from(mem.profile().front_pages) * u128::from(phase.time);
+        let mut width = u64::try_from(front / u128::from(phase.pages)).unwrap_or(phase.time).max(1);
+        // A batch takes the first pages of the front. Missing pages may lie thinly or thickly in it, so the width
+        // that yields a full batch is found by trying, and the rest is cut.
+        for _ in 0..4 {
+            let pages = self.gather(mem, d, phase, first, width, at);
+            if pages <= u64::from(cap) || width == 1 {
+                break;
+            }
+            width = (width * u64::from(cap) / pages).max(1);
+        }
+        let mut room = cap;
+        self.faults.retain_mut(|fault| {
+            fault.pages = fault.pages.lowest(room);
+            room -= fault.pages.count();
+            !fault.pages.is_empty()
+        });
+        let served = mem.serve(self.device, &self.faults, self.copy_engine, at);
+        // The page that began the batch is touched as soon as the warps run again, whatever else has happened.
+        let (operand, page) = first;
+        let o = &mut self.operands[operand];
+        o.passed = o.passed.max(page + 1 - o.first);
+        match served {
+            Ok(served) => Step::Faulted { batch: served.batch, at, resume_at: served.resume_at },
+            Err(_) => {
+                self.at_phase = self.phases.len();
+                Step::Fatal { addr: DevAddr(page * PAGE), at }
+            }
+        }
+    }
+
+    /// Fills `faults` with the missing pages touched in the `width` after the present instant, by block, the
+    /// first one first; the answer is their number.
+    fn gather(
+        &mut self,
+        mem: &UnifiedMemory,
+        d: usize,
+        phase: &Phase,
+        first: (usize, u64),
+        width: u64,
+        at: Nanos,
+    ) -> u64 {
+        let until = self.walked.saturating_add(width - 1).min(phase.time);
+        self.faults.clear();
+        let mut pages = 0;
+        let others = (phase.begin..phase.end).filter(|&i| i != first.0);
+        for i in std::iter::once(first.0).chain(others) {
+            let o = self.operands[i];
+            let end = o.first + touched_by(until, phase.time, o.pages);
+            // Of the operand that missed first, everything before the miss is there.
+            let begin = if i == first.0 { first.1 } else { o.first + o.passed };
+            for_each_block(begin, end, |block, part| {
+                let Some(slot) = mem.space.slot(block) else { return };
+                let on = &mem.devices[d].on[slot];
+                let mut missing = part.without(on.resident);
+                if on.arrives > at {
+                    missing = missing | (part & on.in_flight);
+                }
+                if missing.is_empty() {
+                    return;
+                }
+                match self.faults.iter_mut().find(|f| f.slot == slot) {
+                    Some(fault) => {
+                        pages += u64::from(missing.without(fault.pages).count());
+                        fault.pages = fault.pages | missing;
+                        fault.write |= o.write;
+                    }
+                    None => {
+                        pages += u64::from(missing.count());
+                        self.faults.push(Faulted { slot, pages: missing, write: o.write });
+                    }
+                }
+            });
+        }
+        pages
+    }
+}
+
+/// Calls `f` for each block of the pages `begin..end` (page numbers) with the pages of it that are inside.
+fn for_each_block(begin: u64, end: u64, mut f: impl FnMut(UmBlock, PageMask)) {
+    let mut page = begin;
+    while page < end {
+        let block = page / 512;
+        let stop = end.min((block + 1) * 512);
+        #[expect(clippy::cast_possible_truncation, reason = "both are below 512 from the block's start")]
+        let part = PageMask::span((page - block * 512) as u32, (stop - block * 512) as u32);
+        f(UmBlock(block), part);
+        page = stop;
+    }
+}
+
+impl UnifiedMemory {
+    /// The first of `pages` (page numbers) that is managed but not on device `d` at the time it is touched,
+    /// which is `now` or later.
+    fn first_missing(&self, d: usize, pages: Range<u64>, now: Nanos, time_of: impl Fn(u64) -> Nanos) -> Option<u64> {
+        let Range { start: mut page, end } = pages;
+        while page < end {
+            let block = page / 512;
+            let stop = end.min((block + 1) * 512);
+            if let Some(slot) = self.space.slot(UmBlock(block)) {
+                let on = &self.devices[d].on[slot];
+                if !on.resident.is_full() || on.arrives > now {
+                    let base = block * 512;
+                    #[expect(clippy::cast_possible_truncation, reason = "both are at most 512")]
+                    let part = PageMask::span((page - base) as u32, (stop - base) as u32);
+                    let mut missing = part.without(on.resident);
+                    // Of the pages in flight the first touched decides: the others are touched later.
+                    if let Some(first) = (part & on.in_flight).first()
+                        && on.arrives > time_of(base + u64::from(first))
+                    {
+                        missing.insert(first);
+                    }
+                    if let Some(first) = missing.first() {
+                        return Some(base + u64::from(first));
+                    }
+                }
+            }
+            page = stop;
+        }
+        None
     }
 }

@@ -34,18 +34,24 @@
 #![forbid(unsafe_code)]
 
 mod chunks;
+mod commands;
 mod engines;
 mod kernel;
 mod memory;
 mod notice;
+#[cfg(test)]
+mod oracle;
 mod pages;
 mod prefetch;
 mod profile;
+mod residency;
+mod service;
 mod space;
 mod totals;
 
+pub use commands::Migrated;
 pub use kernel::{Accessor, KernelRun, Step, Touch};
-pub use memory::{Migrated, ModelError, Options, UnifiedMemory};
+pub use memory::{ModelError, Options, UnifiedMemory};
 pub use notice::{FaultAccess, Notice, PageOp};
 pub use pages::PageMask;
 pub use profile::{FlopRates, Precision, Profile, ProfileError};

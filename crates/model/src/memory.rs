@@ -1,15 +1,22 @@
-//! Where everything is, and every operation that changes it. (Bodies follow.)
+//! Where everything is, and every operation that changes it.
+//!
+//! This file is the door: options, errors, ranges, device and host memory proper, notices. What the driver does
+//! to the pages of one block is in `residency`; whole commands (migrate, discard, host access) in `commands`;
+//! fault batches in `service`.
 
+use crate::chunks::Chunks;
+use crate::engines::Engine;
 use crate::notice::{Notice, PageOp};
 use crate::pages::PageMask;
 use crate::profile::Profile;
+use crate::space::Space;
 use crate::totals::Totals;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
 
 /// What a run overrides or asks for beyond its [`Profile`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Number of identical devices, at least 1.
+    /// Number of identical devices; 0 counts as 1.
     pub devices: u8,
     /// Usable memory of each device (what a program can fill), instead of the card's less the context's share.
     pub memory: Option<Bytes>,
@@ -19,7 +26,14 @@ pub struct Options {
     pub page_ops: bool,
 }
 
-/// Why an operation was refused. Nothing has changed then.
+impl Default for Options {
+    /// One device, nothing overridden, no page operations.
+    fn default() -> Self {
+        Self { devices: 1, memory: None, host_memory: None, page_ops: false }
+    }
+}
+
+/// Why an operation was refused. Nothing has changed then, unless the operation says otherwise.
 #[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ModelError {
     /// The device or the host has no room left for this many bytes.
@@ -39,9 +53,7 @@ pub enum ModelError {
         range: AddrRange,
     },
     /// A range to be mapped that is empty, not made of whole UM blocks, or overlaps a managed range.
-    #[error(
-        "{range:?} cannot become managed memory: whole 2 MiB blocks that are not managed yet are needed"
-    )]
+    #[error("{range:?} cannot become managed memory: whole 2 MiB blocks that are not managed yet are needed")]
     NotMappable {
         /// What was named.
         range: AddrRange,
@@ -54,28 +66,111 @@ pub enum ModelError {
     },
 }
 
-/// When a migration is over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Migrated {
-    /// When the driver has done its own work and ordered all copies: an asynchronous call returns here.
-    pub ordered: Nanos,
-    /// When the last page has arrived: a synchronous call returns here.
-    pub done: Nanos,
+/// What is known about a block apart from devices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) id: UmBlock,
+    /// Pages whose contents are in host memory.
+    pub(crate) host: PageMask,
+    /// Of those, the ones whose contents were given up.
+    pub(crate) host_discarded: PageMask,
+    /// Host pages that exist, whether or not they hold the contents (facts 4.6).
+    pub(crate) host_pages: PageMask,
+    /// Whether the host's page tables map any of it.
+    pub(crate) host_mapped: bool,
+    /// When the last copy into host memory ends.
+    pub(crate) host_arrives: Nanos,
+}
+
+impl Block {
+    const fn new(id: UmBlock) -> Self {
+        Self {
+            id,
+            host: PageMask::EMPTY,
+            host_discarded: PageMask::EMPTY,
+            host_pages: PageMask::EMPTY,
+            host_mapped: false,
+            host_arrives: Nanos::ZERO,
+        }
+    }
+}
+
+/// A block's pages on one device.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct OnDevice {
+    /// Pages whose contents are on the device, in flight or arrived.
+    pub(crate) resident: PageMask,
+    /// Of those, the ones whose contents were given up.
+    pub(crate) discarded: PageMask,
+    /// Of the resident ones, those whose copy has not ended, unless `arrives` has passed.
+    pub(crate) in_flight: PageMask,
+    /// When they have all arrived.
+    pub(crate) arrives: Nanos,
+    /// From when the chunk may be written: copies out of it, for this block or the one before, have ended.
+    pub(crate) chunk_free: Nanos,
+}
+
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) usable: Bytes,
+    pub(crate) proper: Bytes,
+    /// Bytes of managed pages here.
+    pub(crate) managed: Bytes,
+    pub(crate) chunks: Chunks,
+    pub(crate) on: Vec<OnDevice>,
+    pub(crate) h2d: Engine,
+    pub(crate) d2h: Engine,
+    pub(crate) batch: u32,
+    pub(crate) totals: Totals,
+}
+
+impl Device {
+    /// Root chunks that device memory proper leaves.
+    pub(crate) fn chunk_capacity(&self) -> u64 {
+        self.usable.saturating_sub(self.proper).0 / UmBlock::SIZE.0
+    }
 }
 
 /// The memory of a node: GPUs, host, and managed memory over both.
 #[derive(Debug)]
 pub struct UnifiedMemory {
-    profile: Profile,
+    pub(crate) profile: Profile,
+    pub(crate) space: Space,
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) host_limit: Bytes,
+    pub(crate) host_pinned: Bytes,
+    pub(crate) host_copies: Bytes,
+    pub(crate) notices: Vec<Notice>,
+    page_ops: Option<Vec<PageOp>>,
 }
 
 impl UnifiedMemory {
     /// A node with empty memories.
     #[must_use]
     pub fn new(profile: &Profile, options: &Options) -> Self {
-        let _ = options;
+        let usable = options.memory.unwrap_or(profile.memory - profile.context);
+        let device = || Device {
+            usable,
+            proper: Bytes::ZERO,
+            managed: Bytes::ZERO,
+            chunks: Chunks::new(),
+            on: Vec::new(),
+            h2d: Engine::new(profile.h2d_bandwidth, profile.per_transfer),
+            d2h: Engine::new(profile.d2h_bandwidth, profile.per_transfer),
+            batch: 0,
+            totals: Totals::default(),
+        };
         Self {
             profile: profile.clone(),
+            space: Space::default(),
+            blocks: Vec::new(),
+            devices: (0..options.devices.max(1)).map(|_| device()).collect(),
+            host_limit: options.host_memory.unwrap_or(profile.host_memory),
+            host_pinned: Bytes::ZERO,
+            host_copies: Bytes::ZERO,
+            notices: Vec::new(),
+            page_ops: options.page_ops.then(Vec::new),
         }
     }
 
@@ -90,8 +185,19 @@ impl UnifiedMemory {
     /// # Errors
     /// [`ModelError::NotMappable`].
     pub fn map_managed(&mut self, range: AddrRange) -> Result<(), ModelError> {
-        let _ = range;
-        todo!()
+        let made = self.space.map(range).ok_or(ModelError::NotMappable { range })?;
+        for (id, slot) in made {
+            let slot = slot as usize;
+            if slot >= self.blocks.len() {
+                self.blocks.resize(slot + 1, Block::new(id));
+                for device in &mut self.devices {
+                    device.on.resize(slot + 1, OnDevice::default());
+                    device.chunks.grow(slot + 1);
+                }
+            }
+            self.blocks[slot] = Block::new(id);
+        }
+        Ok(())
     }
 
     /// Ends a managed range: chunks and host pages are free at once. `range` is as it was mapped.
@@ -99,36 +205,58 @@ impl UnifiedMemory {
     /// # Errors
     /// [`ModelError::NotManaged`].
     pub fn unmap_managed(&mut self, range: AddrRange) -> Result<(), ModelError> {
-        let _ = range;
-        todo!()
+        let slots = self.space.unmap(range).ok_or(ModelError::NotManaged { range })?;
+        for slot in slots {
+            let slot = slot as usize;
+            self.host_copies -= self.blocks[slot].host_pages.bytes();
+            for device in &mut self.devices {
+                device.managed -= device.on[slot].resident.bytes();
+                device.chunks.unlink(slot);
+                device.on[slot] = OnDevice::default();
+            }
+        }
+        Ok(())
     }
 
     /// The managed range around `addr`, as it was mapped.
     #[must_use]
     pub fn managed_range(&self, addr: DevAddr) -> Option<AddrRange> {
-        let _ = addr;
-        todo!()
+        self.space.range_around(addr)
     }
 
     /// Takes `bytes` of device memory proper (pinned; evicts managed blocks, facts 4.2); the answer is when
     /// the room is there.
     ///
     /// # Errors
-    /// [`ModelError::OutOfMemory`], [`ModelError::NoDevice`].
-    pub fn alloc_device(
-        &mut self,
-        device: DeviceId,
-        bytes: Bytes,
-        now: Nanos,
-    ) -> Result<Nanos, ModelError> {
-        let _ = (device, bytes, now);
-        todo!()
+    /// [`ModelError::OutOfMemory`] (on the host, if victims found no room there; some may have been evicted
+    /// then), [`ModelError::NoDevice`].
+    pub fn alloc_device(&mut self, device: DeviceId, bytes: Bytes, now: Nanos) -> Result<Nanos, ModelError> {
+        let d = self.device_index(device)?;
+        let free = self.devices[d].usable.saturating_sub(self.devices[d].proper);
+        if bytes > free {
+            return Err(ModelError::OutOfMemory { place: Place::Device(device), wanted: bytes, free });
+        }
+        self.devices[d].proper += bytes;
+        let (mut cpu, mut ready) = (now, now);
+        while self.devices[d].chunks.held() > self.devices[d].chunk_capacity() {
+            match self.take_chunk(d, &mut cpu) {
+                Ok(free_at) => ready = ready.max(free_at),
+                Err(e) => {
+                    self.devices[d].proper -= bytes;
+                    return Err(e);
+                }
+            }
+        }
+        let device = &mut self.devices[d];
+        device.totals.peak_proper = device.totals.peak_proper.max(device.proper);
+        Ok(ready.max(cpu))
     }
 
-    /// Gives back what [`Self::alloc_device`] took.
+    /// Gives back what [`Self::alloc_device`] took; more than was taken counts as all of it.
     pub fn free_device(&mut self, device: DeviceId, bytes: Bytes) {
-        let _ = (device, bytes);
-        todo!()
+        if let Some(device) = self.devices.get_mut(usize::from(device.0)) {
+            device.proper = device.proper.saturating_sub(bytes);
+        }
     }
 
     /// Takes pinned host memory.
@@ -136,124 +264,114 @@ impl UnifiedMemory {
     /// # Errors
     /// [`ModelError::OutOfMemory`].
     pub fn alloc_host(&mut self, bytes: Bytes) -> Result<(), ModelError> {
-        let _ = bytes;
-        todo!()
+        self.host_room(bytes)?;
+        self.host_pinned += bytes;
+        Ok(())
     }
 
-    /// Gives back what [`Self::alloc_host`] took.
+    /// Gives back what [`Self::alloc_host`] took; more than was taken counts as all of it.
     pub fn free_host(&mut self, bytes: Bytes) {
-        let _ = bytes;
-        todo!()
+        self.host_pinned = self.host_pinned.saturating_sub(bytes);
     }
 
-    /// What a program can fill on a device: memory less the context's share, or the override.
+    /// What a program can fill on a device: memory less the context's share, or the override. Nothing for a
+    /// device there is not.
     #[must_use]
     pub fn usable(&self, device: DeviceId) -> Bytes {
-        let _ = device;
-        todo!()
+        self.devices.get(usize::from(device.0)).map_or(Bytes::ZERO, |d| d.usable)
     }
 
     /// What is physically free on a device: neither device memory proper nor a root chunk.
     #[must_use]
     pub fn free_on_device(&self, device: DeviceId) -> Bytes {
-        let _ = device;
-        todo!()
+        self.devices.get(usize::from(device.0)).map_or(Bytes::ZERO, |d| {
+            d.usable.saturating_sub(d.proper).saturating_sub(Bytes(d.chunks.held() * UmBlock::SIZE.0))
+        })
     }
 
     /// Host memory in use: pinned, and host copies of managed pages (which stay allocated after their pages
     /// moved to a GPU, until their range is freed: facts 4.6).
     #[must_use]
     pub fn host_in_use(&self) -> Bytes {
-        todo!()
-    }
-
-    /// `UVM_MIGRATE` and the prefetch calls: moves every populated page of `range` (whole pages) to `to` and
-    /// populates the others there. A block that is already there is put at the tail of the eviction order
-    /// (facts 4.2). Costs one call and one block cost each, and the copies.
-    ///
-    /// # Errors
-    /// [`ModelError::NotManaged`], [`ModelError::NoDevice`], [`ModelError::OutOfMemory`] (blocks before the
-    /// one that failed have moved, as in the driver).
-    pub fn migrate(
-        &mut self,
-        range: AddrRange,
-        to: Place,
-        now: Nanos,
-    ) -> Result<Migrated, ModelError> {
-        let _ = (range, to, now);
-        todo!()
-    }
-
-    /// `UVM_DISCARD` (facts 4.3): gives up the contents of `range` (whole pages). Answers when the call returns.
-    ///
-    /// # Errors
-    /// [`ModelError::NotManaged`].
-    pub fn discard(
-        &mut self,
-        range: AddrRange,
-        unmap: bool,
-        now: Nanos,
-    ) -> Result<Nanos, ModelError> {
-        let _ = (range, unmap, now);
-        todo!()
-    }
-
-    /// The program's processor reads or writes `range`: its pages come to the host. Answers from when.
-    ///
-    /// # Errors
-    /// [`ModelError::NotManaged`], [`ModelError::OutOfMemory`].
-    pub fn host_access(
-        &mut self,
-        range: AddrRange,
-        write: bool,
-        now: Nanos,
-    ) -> Result<Nanos, ModelError> {
-        let _ = (range, write, now);
-        todo!()
+        self.host_pinned + self.host_copies
     }
 
     /// A plain copy between the host and a device's memory, on the copy engine of its direction. Answers
-    /// `(begin, end)`.
-    pub fn plain_copy(
-        &mut self,
-        device: DeviceId,
-        to_device: bool,
-        bytes: Bytes,
-        now: Nanos,
-    ) -> (Nanos, Nanos) {
-        let _ = (device, to_device, bytes, now);
-        todo!()
+    /// when it begins and ends; at once for a device there is not.
+    pub fn plain_copy(&mut self, device: DeviceId, to_device: bool, bytes: Bytes, now: Nanos) -> (Nanos, Nanos) {
+        let Some(device) = self.devices.get_mut(usize::from(device.0)) else { return (now, now) };
+        if to_device {
+            device.totals.plain_bytes_in += bytes;
+            device.h2d.copy(now, bytes)
+        } else {
+            device.totals.plain_bytes_out += bytes;
+            device.d2h.copy(now, bytes)
+        }
     }
 
     /// The pages of `block` that are at `place`, in flight or arrived.
     #[must_use]
     pub fn pages_at(&self, place: Place, block: UmBlock) -> PageMask {
-        let _ = (place, block);
-        todo!()
+        let Some(slot) = self.space.slot(block) else { return PageMask::EMPTY };
+        match place {
+            Place::Host => self.blocks[slot].host,
+            Place::Device(device) => {
+                self.devices.get(usize::from(device.0)).map_or(PageMask::EMPTY, |d| d.on[slot].resident)
+            }
+        }
     }
 
     /// Hands over the notices with a time up to `until`, in order of time (and of making, at equal times).
     pub fn take_notices(&mut self, until: Nanos, out: &mut Vec<Notice>) {
-        let _ = (until, out);
-        todo!()
+        let before = out.len();
+        self.notices.retain(|notice| {
+            let due = notice.at() <= until;
+            if due {
+                out.push(*notice);
+            }
+            !due
+        });
+        out[before..].sort_by_key(Notice::at);
     }
 
     /// The time of the earliest notice not handed over yet.
     #[must_use]
     pub fn next_notice(&self) -> Option<Nanos> {
-        todo!()
+        self.notices.iter().map(Notice::at).min()
     }
 
     /// Hands over the page operations so far, in order.
     pub fn take_page_ops(&mut self, out: &mut Vec<PageOp>) {
-        let _ = out;
-        todo!()
+        if let Some(ops) = &mut self.page_ops {
+            out.append(ops);
+        }
     }
 
     /// Sums of one device; zeros for a device there is not.
     #[must_use]
     pub fn totals(&self, device: DeviceId) -> Totals {
-        let _ = device;
-        todo!()
+        self.devices.get(usize::from(device.0)).map_or_else(Totals::default, |d| d.totals)
+    }
+
+    pub(crate) fn device_index(&self, device: DeviceId) -> Result<usize, ModelError> {
+        let index = usize::from(device.0);
+        (index < self.devices.len()).then_some(index).ok_or(ModelError::NoDevice { device })
+    }
+
+    pub(crate) fn host_room(&self, wanted: Bytes) -> Result<(), ModelError> {
+        let free = self.host_limit.saturating_sub(self.host_in_use());
+        if wanted > free {
+            return Err(ModelError::OutOfMemory { place: Place::Host, wanted, free });
+        }
+        Ok(())
+    }
+
+    /// Notes a page operation, if anybody wants them and there are pages.
+    pub(crate) fn op(&mut self, pages: PageMask, op: impl FnOnce(PageMask) -> PageOp) {
+        if let Some(ops) = &mut self.page_ops
+            && !pages.is_empty()
+        {
+            ops.push(op(pages));
+        }
     }
 }

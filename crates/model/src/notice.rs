@@ -66,9 +66,7 @@ impl Notice {
     #[must_use]
     pub fn at(&self) -> Nanos {
         match *self {
-            Self::GpuFault { at, .. }
-            | Self::GpuFaultReplay { at, .. }
-            | Self::CpuFault { at, .. } => at,
+            Self::GpuFault { at, .. } | Self::GpuFaultReplay { at, .. } | Self::CpuFault { at, .. } => at,
             Self::Migration { end, .. } => end,
         }
     }

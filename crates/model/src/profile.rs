@@ -221,9 +221,7 @@ impl Profile {
         let (name, card) = CARDS
             .into_iter()
             .find(|(known, _)| *known == name)
-            .ok_or_else(|| ProfileError::Unknown {
-                name: name.to_owned(),
-            })?;
+            .ok_or_else(|| ProfileError::Unknown { name: name.to_owned() })?;
         Self::parse(name, card, DRIVER)
     }
 
@@ -240,25 +238,17 @@ impl Profile {
 
     /// Roofline time of a kernel that touches `bytes` of device memory and does `flops` operations.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a float to integer cast saturates; a kernel of 500 years may"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "a float to integer cast saturates; a kernel of 500 years may")]
     pub fn kernel_time(&self, bytes: Bytes, flops: f64, precision: Precision) -> Nanos {
         let memory = bytes.0 as f64 / self.memory_bandwidth;
         let arithmetic = flops.max(0.0) / self.flop_rate(precision);
         Nanos((memory.max(arithmetic) * 1e9) as u64)
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "every number was checked to be in a range that fits"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "every number was checked to be in a range that fits")]
     fn parse(name: &'static str, card: &str, driver: &str) -> Result<Self, ProfileError> {
-        let form = |file: &str, e: toml::de::Error| ProfileError::Form {
-            name: file.to_owned(),
-            what: e.message().to_owned(),
-        };
+        let form =
+            |file: &str, e: toml::de::Error| ProfileError::Form { name: file.to_owned(), what: e.message().to_owned() };
         let CardFile { device_name, card } = toml::from_str(card).map_err(|e| form(name, e))?;
         let driver: Driver = toml::from_str(driver).map_err(|e| form("driver", e))?;
         card.check(name)?;
@@ -274,10 +264,7 @@ impl Profile {
             context: Bytes::mib(card.context_mib as u64),
             host_memory: Bytes::gib(card.host_memory_gib as u64),
             compute_capability: (card.cc_major as u32, card.cc_minor as u32),
-            reported_compute_capability: (
-                card.reported_cc_major as u32,
-                card.reported_cc_minor as u32,
-            ),
+            reported_compute_capability: (card.reported_cc_major as u32, card.reported_cc_minor as u32),
             sms: card.sms as u32,
             threads_per_sm: card.threads_per_sm as u32,
             clock_khz: card.clock_khz as u32,
@@ -323,42 +310,23 @@ mod tests {
         for name in Profile::NAMES {
             let profile = Profile::named(name).unwrap();
             assert_eq!(profile.name, name);
-            assert!(
-                profile.context < profile.memory && profile.memory < profile.host_memory,
-                "{name}"
-            );
+            assert!(profile.context < profile.memory && profile.memory < profile.host_memory, "{name}");
             assert!(profile.reported_compute_capability >= (8, 0), "{name}");
-            assert!(
-                profile.flops.fp32 <= profile.flops.tf32
-                    && profile.flops.tf32 <= profile.flops.half,
-                "{name}"
-            );
+            assert!(profile.flops.fp32 <= profile.flops.tf32 && profile.flops.tf32 <= profile.flops.half, "{name}");
         }
     }
 
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {
         let error = Profile::named("v100").unwrap_err().to_string();
-        assert!(
-            error.contains("\"v100\"") && error.contains("v100-16g, v100-32g"),
-            "{error}"
-        );
+        assert!(error.contains("\"v100\"") && error.contains("v100-16g, v100-32g"), "{error}");
     }
 
     #[test]
     fn a_slip_of_a_power_of_ten_is_refused() {
         let card = CARDS[1].1.replace("fp32_tflops = ", "fp32_tflops = 1000");
         let error = Profile::parse("v100-32g", &card, DRIVER).unwrap_err();
-        assert!(
-            matches!(
-                error,
-                ProfileError::Range {
-                    key: "fp32_tflops",
-                    ..
-                }
-            ),
-            "{error}"
-        );
+        assert!(matches!(error, ProfileError::Range { key: "fp32_tflops", .. }), "{error}");
         let card = CARDS[1].1.replace("sms = ", "smss = ");
         let error = Profile::parse("v100-32g", &card, DRIVER).unwrap_err();
         assert!(matches!(error, ProfileError::Form { .. }), "{error}");
@@ -377,10 +345,7 @@ mod tests {
     #[test]
     fn every_number_has_a_source_beside_it() {
         for (name, text) in CARDS.into_iter().chain([("driver", DRIVER)]) {
-            for line in text
-                .lines()
-                .filter(|l| l.contains(" = ") && !l.starts_with('#'))
-            {
+            for line in text.lines().filter(|l| l.contains(" = ") && !l.starts_with('#')) {
                 assert!(line.contains('#'), "{name}: no source after: {line}");
             }
         }

@@ -1,0 +1,253 @@
+//! What the driver does to the pages of one block: bring them to a device, to the host, or take the chunk away.
+//!
+//! All functions are given `cpu`, the clock of the driver thread that does the work, and advance it by what the
+//! work costs that thread. Copies are only ordered: they start when their engine is free and their source and
+//! destination are (facts 4.2 and 5: a copy in waits for the copy out of its chunk, the thread does not).
+
+use crate::chunks::List;
+use crate::engines::time_of;
+use crate::memory::{ModelError, UnifiedMemory};
+use crate::notice::{Notice, PageOp};
+use crate::pages::{PAGE, PAGES, PageMask};
+use deepum_core::event::MigrationCause;
+use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
+
+/// The device with this index. There are at most 255 of them.
+#[expect(clippy::cast_possible_truncation, reason = "devices are counted in a u8 where they are made")]
+pub(crate) fn device_at(index: usize) -> Place {
+    Place::Device(DeviceId(index as u8))
+}
+
+impl UnifiedMemory {
+    /// Takes one root chunk from the block that is next in eviction order; the answer is from when the chunk
+    /// may be written. Nothing has changed if there is none, or no room for its contents on the host.
+    pub(crate) fn take_chunk(&mut self, d: usize, cpu: &mut Nanos) -> Result<Nanos, ModelError> {
+        let device = &self.devices[d];
+        let Some(victim) = device.chunks.victim() else {
+            let place = device_at(d);
+            return Err(ModelError::OutOfMemory { place, wanted: UmBlock::SIZE, free: Bytes::ZERO });
+        };
+        let on = device.on[victim];
+        let (copied, dropped) = (on.resident.without(on.discarded), on.discarded);
+        self.grow_host_copies(victim, copied)?;
+        let block = self.blocks[victim].id;
+        let mut free_at = on.chunk_free;
+        if !on.resident.is_empty() {
+            *cpu += self.profile.evict_cost;
+            free_at = free_at.max(on.arrives);
+        }
+        if copied.is_empty() {
+            self.devices[d].totals.free_evictions += 1;
+        } else {
+            self.devices[d].totals.evictions += 1;
+            let end = self.copy_out(d, victim, copied, MigrationCause::Eviction, free_at.max(*cpu));
+            free_at = end;
+        }
+        self.op(dropped, |pages| PageOp::Dropped { block, pages, place: device_at(d) });
+        let device = &mut self.devices[d];
+        device.totals.bytes_discarded += dropped.bytes();
+        device.managed -= on.resident.bytes();
+        device.on[victim] = Default::default();
+        device.chunks.unlink(victim);
+        Ok(free_at)
+    }
+
+    /// Brings `faulted` and `along` (pages not on device `d`, which do not meet) to it and marks its chunk as
+    /// most recently used. `cause` is that of the faulted ones; the others came with the prefetcher. The answer
+    /// is when the last page has arrived.
+    pub(crate) fn bring_in(
+        &mut self,
+        d: usize,
+        slot: usize,
+        faulted: PageMask,
+        along: PageMask,
+        cause: MigrationCause,
+        cpu: &mut Nanos,
+    ) -> Result<Nanos, ModelError> {
+        if self.devices[d].chunks.list_of(slot).is_none() {
+            let full = self.devices[d].chunks.held() >= self.devices[d].chunk_capacity();
+            let free_at = if full { self.take_chunk(d, cpu)? } else { Nanos::ZERO };
+            self.devices[d].on[slot].chunk_free = free_at;
+        }
+        self.devices[d].chunks.put(slot, List::Used);
+        let wanted = faulted | along;
+        if self.blocks[slot].host_mapped && self.blocks[slot].host.meets(&wanted) {
+            *cpu += self.profile.host_unmap_cost;
+            self.blocks[slot].host_mapped = false;
+        }
+        let earliest = self.devices[d].on[slot].chunk_free.max(*cpu);
+        let mut arrives = earliest;
+        for (set, cause) in [(faulted, cause), (along, MigrationCause::Prefetch)] {
+            if !set.is_empty() {
+                arrives = arrives.max(self.bring_set(d, slot, set, cause, earliest));
+            }
+        }
+        let device = &mut self.devices[d];
+        let on = &mut device.on[slot];
+        if on.arrives <= *cpu {
+            on.in_flight = PageMask::EMPTY;
+        }
+        if !wanted.is_empty() {
+            on.in_flight = on.in_flight | wanted;
+            on.arrives = on.arrives.max(arrives);
+        }
+        on.resident = on.resident | wanted;
+        device.managed += wanted.bytes();
+        device.totals.peak_managed = device.totals.peak_managed.max(device.managed);
+        Ok(arrives)
+    }
+
+    /// Pages from wherever they are: the host, other devices, or nowhere (then they become zeros).
+    fn bring_set(&mut self, d: usize, slot: usize, set: PageMask, cause: MigrationCause, earliest: Nanos) -> Nanos {
+        let (id, to) = (self.blocks[slot].id, device_at(d));
+        let mut arrives = earliest;
+        let mut nowhere = set;
+
+        let from_host = set & self.blocks[slot].host;
+        if !from_host.is_empty() {
+            nowhere = nowhere.without(from_host);
+            let block = &mut self.blocks[slot];
+            let stale = from_host & block.host_discarded;
+            block.host = block.host.without(from_host);
+            block.host_discarded = block.host_discarded.without(from_host);
+            let start = earliest.max(block.host_arrives);
+            let copied = from_host.without(stale);
+            for (first, len) in copied.runs() {
+                let range = pages_of(id, first, len);
+                let device = &mut self.devices[d];
+                let (begin, end) = device.h2d.copy(start, range.len);
+                device.totals.bytes_in.add(cause, range.len);
+                arrives = arrives.max(end);
+                self.notices.push(Notice::Migration { range, from: Place::Host, to, cause, begin, end });
+            }
+            self.op(copied, |pages| PageOp::Moved { block: id, pages, from: Place::Host, to });
+            self.op(stale, |pages| PageOp::MovedDiscarded { block: id, pages, from: Place::Host, to });
+        }
+        for other in (0..self.devices.len()).filter(|&o| o != d) {
+            let here = set & self.devices[other].on[slot].resident;
+            if here.is_empty() {
+                continue;
+            }
+            nowhere = nowhere.without(here);
+            arrives = arrives.max(self.copy_across(other, d, slot, here, cause, earliest));
+        }
+        if !nowhere.is_empty() {
+            // The driver clears new pages with the copy engine's memset (facts 4.3), at memory speed.
+            arrives = arrives.max(earliest + time_of(nowhere.bytes(), self.profile.memory_bandwidth));
+            self.devices[d].totals.bytes_populated += nowhere.bytes();
+            self.op(nowhere, |pages| PageOp::Populated { block: id, pages, place: to });
+        }
+        arrives
+    }
+
+    /// Copies pages between devices: both ends are busy, at the speed of the link to the destination.
+    fn copy_across(
+        &mut self,
+        source: usize,
+        d: usize,
+        slot: usize,
+        pages: PageMask,
+        cause: MigrationCause,
+        earliest: Nanos,
+    ) -> Nanos {
+        let (id, from, to) = (self.blocks[slot].id, device_at(source), device_at(d));
+        let stale = pages & self.devices[source].on[slot].discarded;
+        let copied = pages.without(stale);
+        let mut arrives = earliest.max(self.devices[source].on[slot].arrives);
+        for (first, len) in copied.runs() {
+            let range = pages_of(id, first, len);
+            let start = arrives.max(self.devices[source].d2h.free_at());
+            let (begin, end) = self.devices[d].h2d.copy(start, range.len);
+            self.devices[source].d2h.occupy(end);
+            self.devices[d].totals.bytes_in.add(cause, range.len);
+            arrives = end;
+            self.notices.push(Notice::Migration { range, from, to, cause, begin, end });
+        }
+        self.op(copied, |pages| PageOp::Moved { block: id, pages, from, to });
+        self.op(stale, |pages| PageOp::MovedDiscarded { block: id, pages, from, to });
+        self.leave(source, slot, pages, arrives);
+        arrives
+    }
+
+    /// Brings pages that are on devices or nowhere to the host. The answer is when they are there.
+    pub(crate) fn bring_home(
+        &mut self,
+        slot: usize,
+        pages: PageMask,
+        cause: MigrationCause,
+        cpu: Nanos,
+    ) -> Result<Nanos, ModelError> {
+        self.grow_host_copies(slot, pages)?;
+        let id = self.blocks[slot].id;
+        let mut arrives = cpu;
+        let mut nowhere = pages.without(self.blocks[slot].host);
+        for d in 0..self.devices.len() {
+            let on = self.devices[d].on[slot];
+            let here = pages & on.resident;
+            if here.is_empty() {
+                continue;
+            }
+            nowhere = nowhere.without(here);
+            let stale = here & on.discarded;
+            let start = cpu.max(on.arrives).max(on.chunk_free);
+            let end = self.copy_out(d, slot, here.without(stale), cause, start);
+            self.op(stale, |pages| PageOp::MovedDiscarded { block: id, pages, from: device_at(d), to: Place::Host });
+            self.devices[d].totals.bytes_discarded += stale.bytes();
+            self.leave(d, slot, here, end);
+            arrives = arrives.max(end);
+        }
+        self.op(nowhere, |pages| PageOp::Populated { block: id, pages, place: Place::Host });
+        let block = &mut self.blocks[slot];
+        block.host = block.host | pages;
+        Ok(arrives)
+    }
+
+    /// Pages have left a device, its chunk being read until `until`. A chunk that holds nothing any more goes
+    /// to the unused list (facts 4.1).
+    pub(crate) fn leave(&mut self, d: usize, slot: usize, pages: PageMask, until: Nanos) {
+        let device = &mut self.devices[d];
+        let on = &mut device.on[slot];
+        device.managed -= (on.resident & pages).bytes();
+        on.resident = on.resident.without(pages);
+        on.discarded = on.discarded.without(pages);
+        on.in_flight = on.in_flight.without(pages);
+        on.chunk_free = on.chunk_free.max(until);
+        if on.resident.is_empty() && device.chunks.list_of(slot).is_some_and(|l| l != List::Unused) {
+            device.chunks.put(slot, List::Unused);
+        }
+    }
+
+    /// Copies pages to the host and records them there; what remains on the device is the caller's business.
+    fn copy_out(&mut self, d: usize, slot: usize, pages: PageMask, cause: MigrationCause, earliest: Nanos) -> Nanos {
+        let (id, from) = (self.blocks[slot].id, device_at(d));
+        let mut done = earliest;
+        for (first, len) in pages.runs() {
+            let range = pages_of(id, first, len);
+            let device = &mut self.devices[d];
+            let (begin, end) = device.d2h.copy(earliest, range.len);
+            device.totals.bytes_out.add(cause, range.len);
+            done = end;
+            self.notices.push(Notice::Migration { range, from, to: Place::Host, cause, begin, end });
+        }
+        let block = &mut self.blocks[slot];
+        block.host = block.host | pages;
+        block.host_arrives = block.host_arrives.max(done);
+        self.op(pages, |pages| PageOp::Moved { block: id, pages, from, to: Place::Host });
+        done
+    }
+
+    /// Host pages for `pages`; those that exist already are used again (facts 4.6).
+    fn grow_host_copies(&mut self, slot: usize, pages: PageMask) -> Result<(), ModelError> {
+        let new = pages.without(self.blocks[slot].host_pages);
+        self.host_room(new.bytes())?;
+        self.host_copies += new.bytes();
+        self.blocks[slot].host_pages = self.blocks[slot].host_pages | new;
+        Ok(())
+    }
+}
+
+/// The bytes of a run of pages.
+pub(crate) fn pages_of(block: UmBlock, first: u32, len: u32) -> AddrRange {
+    debug_assert!(first + len <= PAGES);
+    AddrRange::new(block.start().offset(Bytes(u64::from(first) * PAGE)), Bytes(u64::from(len) * PAGE))
+}

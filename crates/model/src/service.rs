@@ -1,0 +1,99 @@
+//! Serving one fault batch, as the driver's bottom half does (facts 2.5 and 5).
+//!
+//! Order inside a batch: entries are fetched and sorted by block; per block the faults are reported, then the
+//! block is served (prefetcher asked, room made, copies ordered); when all copies have ended, the faulting
+//! warps are replayed. Under the default policy the rest of the fault buffer is flushed, so that pages left
+//! out fault again.
+
+use crate::memory::{ModelError, UnifiedMemory};
+use crate::notice::{FaultAccess, Notice};
+use crate::pages::PageMask;
+use crate::prefetch;
+use deepum_core::event::MigrationCause;
+use deepum_core::units::{DeviceId, Nanos};
+
+/// The faults of one batch that fell into one block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Faulted {
+    pub(crate) slot: usize,
+    pub(crate) pages: PageMask,
+    pub(crate) write: bool,
+}
+
+/// What serving a batch came to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Served {
+    pub(crate) batch: u32,
+    pub(crate) resume_at: Nanos,
+}
+
+impl UnifiedMemory {
+    /// Distinct pages whose entries fill one batch.
+    pub(crate) fn batch_pages(&self) -> u32 {
+        (self.profile.batch_entries * 100 / self.profile.entries_per_page_percent).max(1)
+    }
+
+    /// Serves `faults`, which happened at `at`. Pages that are already on their way are reported like the
+    /// others, and waited for, but not ordered again.
+    ///
+    /// # Errors
+    /// [`ModelError::OutOfMemory`]: no chunk could be had; the blocks before have been served.
+    pub(crate) fn serve(
+        &mut self,
+        device: DeviceId,
+        faults: &[Faulted],
+        copy_engine: bool,
+        at: Nanos,
+    ) -> Result<Served, ModelError> {
+        let d = self.device_index(device)?;
+        let extra = u64::from(self.profile.entries_per_page_percent.saturating_sub(100));
+        let duplicates_of = |pages: PageMask| u64::from(pages.count()) * extra / 100;
+        self.devices[d].batch = self.devices[d].batch.wrapping_add(1);
+        let batch = self.devices[d].batch;
+        let pages: u64 = faults.iter().map(|f| u64::from(f.pages.count())).sum();
+        let entries = pages + faults.iter().map(|f| duplicates_of(f.pages)).sum::<u64>();
+        let totals = &mut self.devices[d].totals;
+        totals.fault_batches += 1;
+        totals.fault_pages += pages;
+        totals.fault_entries += entries;
+        totals.fault_blocks += faults.len() as u64;
+
+        let mut cpu = at + self.profile.batch_cost + Nanos(self.profile.entry_cost.0 * entries);
+        let mut arrived = cpu;
+        for fault in faults {
+            let block = self.blocks[fault.slot].id;
+            #[expect(clippy::cast_possible_truncation, reason = "at most a few per page of one block")]
+            let duplicates = duplicates_of(fault.pages) as u32;
+            let access = FaultAccess { write: fault.write, copy_engine };
+            self.notices.push(Notice::GpuFault {
+                device,
+                block,
+                pages: fault.pages,
+                duplicates,
+                access,
+                batch,
+                at: cpu,
+            });
+            cpu += self.profile.block_cost;
+            let on = self.devices[d].on[fault.slot];
+            if fault.pages.meets(&on.in_flight) {
+                arrived = arrived.max(on.arrives);
+            }
+            let missing = fault.pages.without(on.resident);
+            if missing.is_empty() {
+                continue;
+            }
+            let threshold = self.profile.prefetch_threshold_percent;
+            let along = prefetch::along_with(missing, on.resident, threshold);
+            let cause = MigrationCause::Coherence;
+            let end = self.bring_in(d, fault.slot, missing, along, cause, &mut cpu)?;
+            arrived = arrived.max(end);
+        }
+        let resume_at = cpu.max(arrived);
+        let totals = &mut self.devices[d].totals;
+        totals.stall_fault_work += cpu - at;
+        totals.stall_copies += resume_at - cpu;
+        self.notices.push(Notice::GpuFaultReplay { device, batch, at: resume_at });
+        Ok(Served { batch, resume_at })
+    }
+}
