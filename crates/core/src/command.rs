@@ -5,7 +5,7 @@
 
 use crate::units::{LaunchSeq, UmBlock};
 
-/// One request to change where a block is.
+/// One request about where a block is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Command {
     /// Bring the whole block to the GPU. For a block already there this is the LRU touch that
@@ -21,14 +21,50 @@ pub enum Command {
         /// Which block.
         block: UmBlock,
     },
+    /// Take back what still waits for the block, unless the GPU waits for it: a predicted fetch whose launch
+    /// is over or was another one, an eviction that a fault overtook, anything about freed memory. Ends in
+    /// the queues; the mover never sees it.
+    Cancel {
+        /// Which block.
+        block: UmBlock,
+    },
 }
 
 impl Command {
     /// The block it is about.
     pub const fn block(self) -> UmBlock {
         match self {
-            Self::Fetch { block, .. } | Self::Evict { block } => block,
+            Self::Fetch { block, .. } | Self::Evict { block } | Self::Cancel { block } => block,
         }
+    }
+}
+
+/// What the core asked for in answer to one event, in order. Keep one and reuse it.
+#[derive(Default, Debug)]
+pub struct Commands {
+    list: Vec<Command>,
+}
+
+impl Commands {
+    /// An empty list.
+    pub const fn new() -> Self {
+        Self { list: Vec::new() }
+    }
+    /// Asks for one more thing.
+    pub fn push(&mut self, command: Command) {
+        self.list.push(command);
+    }
+    /// What was asked for, oldest first.
+    pub fn as_slice(&self) -> &[Command] {
+        &self.list
+    }
+    /// Takes everything out, oldest first.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Command> {
+        self.list.drain(..)
+    }
+    /// Whether nothing was asked for.
+    pub const fn is_empty(&self) -> bool {
+        self.list.is_empty()
     }
 }
 

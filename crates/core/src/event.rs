@@ -47,6 +47,16 @@ pub enum Event<'a> {
         /// Whether it did.
         ok: bool,
     },
+    /// The prefetch queue was full: a predicted fetch was never queued.
+    Dropped {
+        /// The block it was about.
+        block: UmBlock,
+    },
+    /// Fault notices can be seen from now on, or no longer. They are taken to be visible at the start.
+    FaultSource {
+        /// Whether they can.
+        up: bool,
+    },
     /// The driver dropped notices because our queue was full: what we know has holes.
     NoticesLost {
         /// How many, since the last such event.

@@ -3,8 +3,26 @@
 //! No threads, no clock, no I/O, no `unsafe`, no randomness: the same events give the same
 //! commands. Three worlds run it unchanged: the replay simulator, the emulated CUDA device under
 //! real PyTorch, and a real GPU.
+//!
+//! Read in this order: [`event`] and [`command`] (everything that goes in and out), [`engine`], then along
+//! the pipeline: [`exec_id`], [`correlate`], [`predict`], [`queues`]; [`policy`] puts them together.
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod correlate;
+pub mod counters;
+pub mod engine;
 pub mod event;
+pub mod evict;
+pub mod exec_id;
+pub mod known;
+pub mod mix;
+pub mod policy;
+pub mod predict;
+pub mod pt_blocks;
+pub mod queues;
+pub mod residency;
 pub mod units;
+pub mod window;
+
+pub use engine::{Config, Engine};

@@ -165,12 +165,9 @@ impl AddrRange {
     /// Every UM block of which at least one byte is inside, lowest first.
     pub fn blocks(self) -> impl DoubleEndedIterator<Item = UmBlock> + ExactSizeIterator + Clone {
         let first = UmBlock::containing(self.start).0;
-        let end = if self.is_empty() {
-            first
-        } else {
-            UmBlock::containing(DevAddr(self.end().0 - 1)).0 + 1
-        };
-        (first as usize..end as usize).map(|n| UmBlock(n as u64))
+        let end = if self.is_empty() { first } else { UmBlock::containing(DevAddr(self.end().0 - 1)).0 + 1 };
+        let index = |n: u64| usize::try_from(n).expect("block numbers are below 2^43");
+        (index(first)..index(end)).map(|n| UmBlock(n as u64))
     }
 }
 
@@ -254,7 +251,7 @@ mod tests {
     fn rounding_to_blocks_saturates_instead_of_wrapping() {
         assert_eq!(Bytes(1).round_up_to_blocks(), UmBlock::SIZE);
         assert_eq!(UmBlock::SIZE.round_up_to_blocks(), UmBlock::SIZE);
-        assert_eq!(Bytes(u64::MAX).round_up_to_blocks().0, u64::MAX & !(UmBlock::SIZE.0 - 1));
+        assert_eq!(Bytes(u64::MAX).round_up_to_blocks().0, !(UmBlock::SIZE.0 - 1));
     }
 
     #[test]

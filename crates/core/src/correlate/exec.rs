@@ -1,0 +1,151 @@
+//! The execution-ID table: which execution ID comes after this one, given the three before it.
+//!
+//! Problem: a kernel that zeroes the same scalar, or a library's reduction on the same workspace, has one
+//! execution ID and many successors; only what came before tells them apart.
+//! Idea (DeepUM, ASPLOS'23, section 4.1): an entry for each execution ID holds records *three
+//! predecessors → next*, as many as there are contexts.
+//!
+//! ```text
+//! … 7 3 9 │ 4 │→ 5          entry 4: [7 3 9 → 5], [2 2 9 → 8]
+//! ```
+//!
+//! Invariants: within an entry no context appears twice, and the record learned last is at the end; an
+//! entry holds at most [`RECORDS`] and forgets the one learned longest ago.
+//! Where we differ: without a record for the context the entry's newest record answers. A wrong answer is
+//! noticed when the launch is issued, and its fetches are taken back (`predict`).
+
+use crate::units::{Bytes, ExecId};
+
+/// Most records of one entry. Assumption: no execution ID of a training step has more contexts that
+/// matter; the scan stays under 1 KiB.
+pub const RECORDS: usize = 64;
+
+/// The last four execution IDs, oldest first; the last is the current one.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct History([Option<ExecId>; 4]);
+
+impl History {
+    /// What the history is once `next` has come.
+    pub fn push(&mut self, next: Option<ExecId>) {
+        let [_, a, b, c] = self.0;
+        self.0 = [a, b, c, next];
+    }
+    fn split(self) -> Option<([Option<ExecId>; 3], ExecId)> {
+        let [a, b, c, current] = self.0;
+        Some(([a, b, c], current?))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    before: [Option<ExecId>; 3],
+    next: ExecId,
+}
+
+/// See the module.
+#[derive(Default, Debug)]
+pub struct ExecTable {
+    entries: Vec<Vec<Record>>,
+    records: usize,
+}
+
+impl ExecTable {
+    /// Learns that `next` came after `history`.
+    pub fn learn(&mut self, history: History, next: ExecId) {
+        let Some((before, current)) = history.split() else { return };
+        let index = current.0 as usize;
+        if self.entries.len() <= index {
+            self.entries.resize_with(index + 1, Vec::new);
+        }
+        let entry = &mut self.entries[index];
+        let newest = entry.len().wrapping_sub(1);
+        match entry.iter().rposition(|record| record.before == before) {
+            Some(at) if at == newest => entry[at].next = next,
+            Some(at) => {
+                entry.remove(at);
+                entry.push(Record { before, next });
+            }
+            None => {
+                if entry.len() == RECORDS {
+                    entry.remove(0);
+                } else {
+                    self.records += 1;
+                }
+                entry.push(Record { before, next });
+            }
+        }
+    }
+
+    /// What is expected after `history`; nothing if its current ID was never followed by anything.
+    pub fn next(&self, history: History) -> Option<ExecId> {
+        let (before, current) = history.split()?;
+        let entry = self.entries.get(current.0 as usize)?;
+        entry.iter().rfind(|record| record.before == before).or(entry.last()).map(|record| record.next)
+    }
+
+    /// Records in all entries.
+    pub fn records(&self) -> usize {
+        self.records
+    }
+    /// Memory of the table.
+    pub fn bytes(&self) -> Bytes {
+        let records: usize = self.entries.iter().map(Vec::capacity).sum();
+        Bytes((self.entries.capacity() * size_of::<Vec<Record>>() + records * size_of::<Record>()) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn history(ids: [u32; 4]) -> History {
+        History(ids.map(|id| Some(ExecId(id))))
+    }
+
+    #[test]
+    fn the_context_tells_two_successors_apart() {
+        let mut table = ExecTable::default();
+        table.learn(history([7, 3, 9, 4]), ExecId(5));
+        table.learn(history([2, 2, 9, 4]), ExecId(8));
+        assert_eq!(table.next(history([7, 3, 9, 4])), Some(ExecId(5)));
+        assert_eq!(table.next(history([2, 2, 9, 4])), Some(ExecId(8)));
+        assert_eq!(table.next(history([1, 1, 1, 4])), Some(ExecId(8)), "unknown context: the newest");
+        assert_eq!(table.next(history([7, 3, 9, 6])), None, "never seen as current");
+        assert_eq!(table.records(), 2);
+    }
+
+    #[test]
+    fn the_newest_follower_of_a_context_replaces_the_older() {
+        let mut table = ExecTable::default();
+        table.learn(history([1, 2, 3, 4]), ExecId(5));
+        table.learn(history([1, 2, 3, 4]), ExecId(6));
+        assert_eq!(table.next(history([1, 2, 3, 4])), Some(ExecId(6)));
+        assert_eq!(table.records(), 1);
+    }
+
+    #[test]
+    fn a_launch_without_an_id_breaks_the_history_and_is_not_learned_across() {
+        let mut table = ExecTable::default();
+        let mut broken = history([1, 2, 3, 4]);
+        broken.push(None);
+        table.learn(broken, ExecId(5));
+        assert_eq!(table.records(), 0);
+        broken.push(Some(ExecId(9)));
+        table.learn(broken, ExecId(5));
+        assert_eq!(table.next(broken), Some(ExecId(5)), "a gap further back is a context like any other");
+    }
+
+    #[test]
+    fn a_full_entry_forgets_the_record_learned_longest_ago() {
+        let mut table = ExecTable::default();
+        let last = u32::try_from(RECORDS).unwrap();
+        for n in 0..last {
+            table.learn(history([n, 0, 0, 1]), ExecId(n));
+        }
+        table.learn(history([0, 0, 0, 1]), ExecId(0)); // now the newest
+        table.learn(history([last, 0, 0, 1]), ExecId(last)); // pushes out context 1
+        assert_eq!(table.next(history([0, 0, 0, 1])), Some(ExecId(0)));
+        assert_eq!(table.next(history([1, 0, 0, 1])), Some(ExecId(last)), "forgotten: the newest answers");
+        assert_eq!(table.records(), RECORDS);
+    }
+}

@@ -1,0 +1,61 @@
+//! Stage 4 of 7: correlate. What follows what: the two tables that learn.
+//!
+//! Problem: the GPU runs the same few thousand launches again and again, and each touches nearly the
+//! same memory in nearly the same order. Nobody tells us which.
+//! Idea (DeepUM, ASPLOS'23, section 4): an *execution-ID table* ([`exec`]) remembers which launch came
+//! after which, with three predecessors as context; for every execution ID a *UM-block table*
+//! ([`block`]) remembers which block faulted after which.
+//!
+//! Invariants: sizes are fixed by [`Geometry`] and stated limits; the same events give the same tables.
+//! Not here: walking the tables (`predict`).
+
+pub mod block;
+pub mod exec;
+mod geometry;
+
+pub use block::BlockTable;
+pub use exec::{ExecTable, History};
+pub use geometry::{Geometry, GeometryError};
+
+use crate::units::{Bytes, ExecId, UmBlock};
+
+/// Both tables: everything learned.
+#[derive(Debug)]
+pub struct Tables {
+    /// Which launch follows.
+    pub exec: ExecTable,
+    blocks: Vec<Option<Box<BlockTable>>>,
+    geometry: Geometry,
+}
+
+impl Tables {
+    /// Nothing learned. UM-block tables are made when an execution ID first faults.
+    pub fn new(geometry: Geometry) -> Self {
+        Self { exec: ExecTable::default(), blocks: Vec::new(), geometry }
+    }
+
+    /// The UM-block table of `exec`, if it ever faulted.
+    pub fn blocks_mut(&mut self, exec: ExecId) -> Option<&mut BlockTable> {
+        self.blocks.get_mut(exec.0 as usize)?.as_deref_mut()
+    }
+
+    /// Learns a fault; see [`BlockTable::learn`].
+    pub fn learn_fault(&mut self, exec: ExecId, before: Option<UmBlock>, block: UmBlock) -> bool {
+        let index = exec.0 as usize;
+        if self.blocks.len() <= index {
+            self.blocks.resize_with(index + 1, || None);
+        }
+        let table = self.blocks[index].get_or_insert_with(|| Box::new(BlockTable::new(self.geometry)));
+        table.learn(before, block)
+    }
+
+    /// UM-block tables made so far.
+    pub fn block_tables(&self) -> usize {
+        self.blocks.iter().flatten().count()
+    }
+    /// Memory of all UM-block tables.
+    pub fn block_bytes(&self) -> Bytes {
+        let tables: Bytes = self.blocks.iter().flatten().map(|table| table.bytes()).fold(Bytes::ZERO, |a, b| a + b);
+        tables + Bytes((self.blocks.capacity() * size_of::<Option<Box<BlockTable>>>()) as u64)
+    }
+}

@@ -1,0 +1,94 @@
+//! What we count, described once.
+//!
+//! One row here is the field, its description, and its name in status text. A test fails when a row is
+//! never bumped (`tests/counters.rs`).
+//!
+//! **A predicted fetch** (of a block not believed wholly on the GPU) is `prefetch_asked` once, and ends as
+//! exactly one of:
+//! - *useful*: it arrived, and a launch it was expected for ran to its end, whose arguments do not rule the
+//!   block out, without a fault on the block;
+//! - *late*: the GPU faulted on the block first;
+//! - *useless*: it arrived, and left the GPU, or was freed, before it was useful;
+//! - *dropped*: it never began: no room in the queue, or taken back because its launch was over, was not the
+//!   one predicted, or the memory was freed;
+//! - *failed*: the mover could not do it;
+//!
+//! or is still outstanding. Fetches of blocks believed on the GPU are `touch_asked` and have no such end:
+//! they are there to reorder the driver's eviction list.
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
+        /// Every counter of the engine. See the module for the exact meaning of the prefetch set.
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+        pub struct Counters {
+            $($(#[doc = $doc])+ pub $name: u64,)+
+        }
+        impl Counters {
+            /// Name, description and value of each, in the order of declaration.
+            pub fn rows(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), concat!($($doc),+).trim_ascii_start(), self.$name)),+].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Launches recorded (while awake).
+    launches,
+    /// Launches that found all execution IDs given out.
+    exec_ids_refused,
+    /// Launches that were not the ones the execution-ID table had predicted.
+    launches_mispredicted,
+    /// Fault notices, duplicates included.
+    fault_entries,
+    /// Fault events: one for each UM block in each batch.
+    fault_blocks,
+    /// Fault batches.
+    fault_batches,
+    /// Fault events that no launch could be found for.
+    faults_unattributed,
+    /// Faults that taught a UM-block table something.
+    faults_learned,
+    /// Fetches asked for because the GPU waits.
+    fault_fetch_asked,
+    /// Fetches asked for to populate new memory while everything fits.
+    populate_asked,
+    /// Predicted fetches asked for.
+    prefetch_asked,
+    /// Predicted fetches the mover carried out or failed at.
+    prefetch_issued,
+    /// Predicted fetches that helped.
+    prefetch_useful,
+    /// Predicted fetches the GPU faulted before.
+    prefetch_late,
+    /// Predicted fetches that left the GPU before they helped.
+    prefetch_useless,
+    /// Predicted fetches that never began.
+    prefetch_dropped,
+    /// Predicted fetches the mover failed at.
+    prefetch_failed,
+    /// Fetches of blocks believed on the GPU, to keep them there.
+    touch_asked,
+    /// Evictions asked for to stay within the budget.
+    evict_asked,
+    /// Moves of any kind the mover failed at.
+    moves_failed,
+    /// Bytes to the GPU because of a fault itself.
+    bytes_h2d_fault,
+    /// Bytes to the GPU by the driver's tree prefetcher.
+    bytes_h2d_tree,
+    /// Bytes to the GPU by a call: ours, or the program's.
+    bytes_h2d_call,
+    /// Bytes to the host because the driver needed room.
+    bytes_d2h_evicted,
+    /// Bytes to the host by a call: ours, or the program's.
+    bytes_d2h_call,
+    /// Bytes to the host because the host touched them.
+    bytes_d2h_fault,
+    /// Pieces of memory that moved, either way.
+    migrations,
+    /// Notices the driver dropped because our queue was full.
+    notices_lost,
+    /// Times the engine woke.
+    wakes,
+}

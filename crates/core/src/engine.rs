@@ -1,0 +1,393 @@
+//! One event in, commands out.
+//!
+//! The engine keeps what every policy needs ([`Known`]: residency, window, PT blocks, counters), tells the
+//! policy, and keeps the budget. Same events, same commands: it has no clock, lock, I/O or randomness.
+//!
+//! **Dormant and awake.** While all managed memory fits into [`WAKE_SHARE`] of the budget nothing can be gained
+//! by knowing launches: the engine is *dormant*. New memory is populated (if the policy does that), tables do
+//! not grow, and the shim may leave launches and progress out. [`Engine::awake`] says which; look at it after
+//! each `Alloc` and `Free`. What was learned is kept when the engine goes dormant again.
+//!
+//! Commands go into [`Queues`]; [`Engine::step`] does that too, and tells the engine of what found no room.
+
+use crate::command::{Command, Commands, Why};
+use crate::correlate::Geometry;
+use crate::counters::Counters;
+use crate::event::{Event, Fault, Launch, Migration, MigrationCause};
+use crate::evict;
+use crate::exec_id::Interner;
+use crate::known::Known;
+use crate::policy::{Policy, PolicyName, TableSizes};
+use crate::pt_blocks::PtBlocks;
+use crate::queues::{Pushed, Queues};
+use crate::residency::{Ask, Residency, Ticket};
+use crate::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Place, UmBlock};
+use crate::window::{Issued, Window};
+
+/// Tenths of the budget that managed memory may reach before the engine wakes. By design (section 4.1): the
+/// last tenth is for what shares the GPU with managed memory, contexts and workspaces, whose size we do not see.
+pub const WAKE_SHARE: u64 = 9;
+
+/// How an engine is set up. Parsed elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// What decides.
+    pub policy: PolicyName,
+    /// The GPU looked after.
+    pub device: DeviceId,
+    /// Its memory.
+    pub device_memory: Bytes,
+    /// How much of it managed memory may fill; more than the memory counts as all of it.
+    pub budget: Bytes,
+    /// How many launches ahead prediction may run.
+    pub degree: u32,
+    /// Size of each UM-block table.
+    pub geometry: Geometry,
+    /// Most execution IDs.
+    pub exec_ids: u32,
+}
+
+impl Config {
+    /// The paper's degree and tables for a GPU of this much memory, all of it to be used.
+    ///
+    /// 2^20 execution IDs are 200 times the launches of an iteration of GPT-2 XL (facts: about 5,000), at
+    /// some 30 bytes each.
+    pub fn new(policy: PolicyName, device_memory: Bytes) -> Self {
+        Self {
+            policy,
+            device: DeviceId(0),
+            device_memory,
+            budget: device_memory,
+            degree: 32,
+            geometry: Geometry::default(),
+            exec_ids: 1 << 20,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Engine {
+    known: Known,
+    policy: Box<dyn Policy>,
+    budget: Bytes,
+    awake: bool,
+    last_batch: Option<u32>,
+    spill: Commands,
+}
+
+/// Figures for people, at one moment. Counters are apart: [`Engine::counters`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    /// What decides.
+    pub policy: PolicyName,
+    /// Whether launches are being learned from.
+    pub awake: bool,
+    /// How much managed memory may fill.
+    pub budget: Bytes,
+    /// Managed memory the program has.
+    pub managed: Bytes,
+    /// GPU memory its blocks hold: chunks, 2 MiB each.
+    pub on_device: Bytes,
+    /// Bytes known to be in them.
+    pub on_device_known: Bytes,
+    /// Execution IDs given out.
+    pub exec_ids: usize,
+    /// Memory of the table of execution IDs.
+    pub exec_id_bytes: Bytes,
+    /// The correlation tables and the plan.
+    pub tables: TableSizes,
+    /// Launches issued and not finished.
+    pub launches_ahead: usize,
+    /// The newest launch finished.
+    pub done: LaunchSeq,
+}
+
+impl Engine {
+    /// An engine that knows nothing yet, dormant.
+    pub fn new(config: Config) -> Self {
+        let budget = config.budget.min(config.device_memory);
+        let blocks = usize::try_from(budget.get() / UmBlock::SIZE.get()).unwrap_or(usize::MAX);
+        Self {
+            known: Known {
+                residency: Residency::new(config.device),
+                window: Window::default(),
+                pt_blocks: PtBlocks::default(),
+                exec_ids: Interner::new(config.exec_ids),
+                counters: Counters::default(),
+                budget: blocks,
+                front: Ticket(1),
+                faults_visible: true,
+            },
+            policy: config.policy.build(config.degree, config.geometry),
+            budget,
+            awake: false,
+            last_batch: None,
+            spill: Commands::new(),
+        }
+    }
+
+    /// Takes in one event; what is to be done about it is appended to `out`.
+    pub fn on(&mut self, event: &Event<'_>, out: &mut Commands) {
+        match event {
+            Event::Alloc { range } => self.alloc(*range, out),
+            Event::Free { range } => self.free(*range, out),
+            Event::PtBlock { range, active } => self.known.pt_blocks.report(*range, *active),
+            Event::Launch(launch) => self.launch(launch, out),
+            Event::Progress { stream, done } => {
+                self.known.window.progress(*stream, *done);
+                self.finish(out);
+            }
+            Event::Fault(fault) => self.fault(fault, out),
+            Event::Migrated(piece) => self.migrated(piece),
+            Event::MoveDone { block, to, ok } => self.move_done(*block, *to, *ok),
+            Event::Dropped { block } => self.dropped(*block),
+            Event::FaultSource { up } => self.known.faults_visible = *up,
+            Event::NoticesLost { count } => self.known.counters.notices_lost += count,
+        }
+        evict::enforce(&mut self.known, out);
+    }
+
+    /// [`Self::on`], and the commands put into `queues`. Returns whether anything new waits there.
+    pub fn step(&mut self, event: &Event<'_>, queues: &mut Queues) -> bool {
+        let mut out = std::mem::take(&mut self.spill);
+        self.on(event, &mut out);
+        let queued = self.hand_over(&mut out, queues);
+        self.spill = out;
+        queued
+    }
+
+    /// Empties `out` into `queues`, and learns what found no room. Returns whether anything new waits there.
+    pub fn hand_over(&mut self, out: &mut Commands, queues: &mut Queues) -> bool {
+        let mut queued = false;
+        for command in out.drain() {
+            match queues.push(command) {
+                Pushed::Queued | Pushed::Replaced => queued = true,
+                Pushed::Full => self.dropped(command.block()),
+                Pushed::Known | Pushed::Cancelled(_) => {}
+            }
+        }
+        queued
+    }
+
+    fn alloc(&mut self, range: AddrRange, out: &mut Commands) {
+        self.known.residency.alloc(range);
+        self.known.pt_blocks.alloc(range);
+        self.wake_or_sleep(out);
+        if self.awake || !self.policy.populates() {
+            return;
+        }
+        for block in range.blocks() {
+            if self.known.residency.blocks_committed() >= self.known.budget {
+                return;
+            }
+            let Some(at) = self.known.residency.find(block) else { continue };
+            if self.known.residency.get(at).ask() == Ask::None && !self.known.residency.get(at).on_device {
+                self.known.counters.populate_asked += 1;
+                self.known.residency.set_ask(at, Ask::Populate);
+                self.known.residency.asked(at);
+                out.push(Command::Fetch { block, why: Why::Populate });
+            }
+        }
+    }
+
+    fn free(&mut self, range: AddrRange, out: &mut Commands) {
+        let Known { residency, counters, front, .. } = &mut self.known;
+        let policy = &mut self.policy;
+        residency.free(range, |block| {
+            policy.freed(block, *front);
+            match block.ask() {
+                Ask::Predicted => counters.prefetch_dropped += 1,
+                Ask::Unproven => counters.prefetch_useless += 1,
+                _ => {}
+            }
+            if matches!(block.ask(), Ask::Predicted | Ask::Populate | Ask::Evict) {
+                out.push(Command::Cancel { block: block.block });
+            }
+        });
+        self.known.pt_blocks.free(range);
+        self.wake_or_sleep(out);
+    }
+
+    fn wake_or_sleep(&mut self, out: &mut Commands) {
+        let fits = self.known.residency.managed().get() <= self.budget.get() / 10 * WAKE_SHARE;
+        let awake = !fits && self.policy.watches_launches();
+        if awake && !self.awake {
+            self.known.counters.wakes += 1;
+        }
+        if self.awake && !awake {
+            self.policy.sleep(&mut self.known, out);
+            self.known.window.clear();
+        }
+        self.awake = awake;
+    }
+
+    fn launch(&mut self, launch: &Launch<'_>, out: &mut Commands) {
+        if !self.awake {
+            return;
+        }
+        let known = &mut self.known;
+        known.counters.launches += 1;
+        let exec = known.exec_ids.intern(launch.key);
+        known.counters.exec_ids_refused += u64::from(exec.is_none());
+        if let Some(pushed_out) = known.window.issue(launch, exec, &known.pt_blocks) {
+            self.over(pushed_out, out);
+        }
+        self.policy.launch(launch.seq, &mut self.known, out);
+        self.finish(out);
+    }
+
+    fn finish(&mut self, out: &mut Commands) {
+        let mut any = false;
+        while let Some(launch) = self.known.window.pop_finished() {
+            self.over(launch, out);
+            any = true;
+        }
+        if any {
+            self.policy.progressed(&mut self.known, out);
+        }
+    }
+
+    fn over(&mut self, launch: Issued, out: &mut Commands) {
+        self.policy.finished(&launch, &mut self.known, out);
+        self.known.window.recycle(launch);
+    }
+
+    fn fault(&mut self, fault: &Fault, out: &mut Commands) {
+        let known = &mut self.known;
+        known.counters.fault_blocks += 1;
+        known.counters.fault_entries += u64::from(fault.entries);
+        if self.last_batch.replace(fault.batch) != Some(fault.batch) {
+            known.counters.fault_batches += 1;
+        }
+        let Some(at) = known.residency.find(fault.block) else { return };
+        match known.residency.get(at).ask() {
+            Ask::Predicted | Ask::Unproven => {
+                known.counters.prefetch_late += 1;
+                known.residency.set_ask(at, Ask::None);
+            }
+            Ask::Evict => {
+                known.residency.set_ask(at, Ask::None);
+                out.push(Command::Cancel { block: fault.block });
+            }
+            Ask::None | Ask::Populate | Ask::Urgent => {}
+        }
+        known.residency.faulted(at);
+        self.policy.fault(at, known, out);
+    }
+
+    fn migrated(&mut self, piece: &Migration) {
+        let known = &mut self.known;
+        let counters = &mut known.counters;
+        let device = Place::Device(known.residency.device());
+        let bytes = piece.bytes.get();
+        if piece.to == device || piece.from == device {
+            counters.migrations += 1;
+        }
+        if piece.to == device {
+            match piece.cause {
+                MigrationCause::Coherence | MigrationCause::AccessCounters => counters.bytes_h2d_fault += bytes,
+                MigrationCause::Prefetch => counters.bytes_h2d_tree += bytes,
+                MigrationCause::User | MigrationCause::Eviction => counters.bytes_h2d_call += bytes,
+            }
+        } else if piece.from == device {
+            match piece.cause {
+                MigrationCause::Eviction => counters.bytes_d2h_evicted += bytes,
+                MigrationCause::User => counters.bytes_d2h_call += bytes,
+                MigrationCause::Coherence | MigrationCause::Prefetch | MigrationCause::AccessCounters => {
+                    counters.bytes_d2h_fault += bytes;
+                }
+            }
+        }
+        if known.residency.migrated(piece)
+            && let Some(at) = known.residency.find(piece.block)
+        {
+            match known.residency.get(at).ask() {
+                Ask::Unproven => {
+                    known.counters.prefetch_useless += 1;
+                    known.residency.set_ask(at, Ask::None);
+                }
+                Ask::Evict => known.residency.set_ask(at, Ask::None),
+                _ => {}
+            }
+        }
+    }
+
+    fn move_done(&mut self, block: UmBlock, to: Place, ok: bool) {
+        let known = &mut self.known;
+        known.counters.moves_failed += u64::from(!ok);
+        let Some(at) = known.residency.find(block) else { return };
+        let ask = known.residency.get(at).ask();
+        let to_device = to == Place::Device(known.residency.device());
+        if to_device && ask == Ask::Predicted {
+            known.counters.prefetch_issued += 1;
+            known.counters.prefetch_failed += u64::from(!ok);
+        }
+        match (to_device, ok) {
+            (true, true) => known.residency.fetched(at),
+            (false, true) => known.residency.leave(at),
+            (_, false) => {}
+        }
+        match (to_device, ask) {
+            (true, Ask::Predicted) if ok => known.residency.set_ask(at, Ask::Unproven),
+            (true, Ask::Predicted | Ask::Urgent | Ask::Populate) | (false, Ask::Evict) => {
+                known.residency.set_ask(at, Ask::None);
+            }
+            _ => {}
+        }
+    }
+
+    /// A predicted fetch found no room. A touch that found none leaves nothing to put right.
+    fn dropped(&mut self, block: UmBlock) {
+        let Some(at) = self.known.residency.find(block) else { return };
+        match self.known.residency.get(at).ask() {
+            Ask::Predicted => {
+                self.known.counters.prefetch_dropped += 1;
+                self.known.residency.set_ask(at, Ask::None);
+            }
+            Ask::Populate => self.known.residency.set_ask(at, Ask::None),
+            _ => {}
+        }
+    }
+
+    /// Whether the shim is to send launches and progress. See the module.
+    pub fn awake(&self) -> bool {
+        self.awake
+    }
+    /// Every counter.
+    pub fn counters(&self) -> &Counters {
+        &self.known.counters
+    }
+    /// Figures for people.
+    pub fn snapshot(&self) -> Snapshot {
+        let known = &self.known;
+        Snapshot {
+            policy: self.policy.name(),
+            awake: self.awake,
+            budget: self.budget,
+            managed: known.residency.managed(),
+            on_device: Bytes(known.residency.blocks_on_device() as u64 * UmBlock::SIZE.get()),
+            on_device_known: known.residency.bytes_on_device(),
+            exec_ids: known.exec_ids.len(),
+            exec_id_bytes: known.exec_ids.bytes(),
+            tables: self.policy.tables(),
+            launches_ahead: known.window.len(),
+            done: known.window.done(),
+        }
+    }
+    /// What the launch `seq` may touch, judging by its arguments, if it is issued and not finished: appended
+    /// to `out`, each block once, ascending.
+    pub fn may_touch(&self, seq: LaunchSeq, out: &mut Vec<UmBlock>) {
+        let first = out.len();
+        out.extend(self.known.window.get(seq).into_iter().flat_map(Issued::blocks));
+        out[first..].sort_unstable();
+        let mut kept = first;
+        for n in first..out.len() {
+            if kept == first || out[kept - 1] != out[n] {
+                out[kept] = out[n];
+                kept += 1;
+            }
+        }
+        out.truncate(kept);
+    }
+}

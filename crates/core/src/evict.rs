@@ -1,0 +1,54 @@
+//! Who leaves, when the budget is below what the GPU could hold.
+//!
+//! Problem: the driver evicts only when its memory is full. A budget below that is ours to keep, so that
+//! users can share a GPU, and so that pressure can be made on a real one without filling it (facts 10, 8).
+//! Idea: as soon as the blocks on the GPU and those on their way exceed the budget, the least recently
+//! migrated one that nobody expects is asked to leave: the driver's own order (facts 4.2), less the blocks of
+//! the plan and of the executing launch. If everybody is expected, the one needed last leaves.
+//!
+//! Invariants: after [`enforce`] no more blocks are committed than the budget allows, unless every block is
+//! already on its way somewhere; nothing is asked of a block that is.
+//! Not here: moving victims out before their room is needed, and giving up contents that are dead. Both
+//! choose among the same blocks earlier; they get their own functions here.
+
+use crate::command::{Command, Commands};
+use crate::known::Known;
+use crate::residency::{Ask, Block, Handle, Ticket};
+
+/// Asks for evictions until what is committed fits the budget.
+pub fn enforce(known: &mut Known, out: &mut Commands) {
+    while known.residency.blocks_committed() > known.budget {
+        let Some(victim) = victim(known) else { return };
+        let block = known.residency.get(victim);
+        if block.ask() == Ask::Unproven {
+            known.counters.prefetch_useless += 1;
+        }
+        out.push(Command::Evict { block: block.block });
+        known.residency.set_ask(victim, Ask::Evict);
+        known.counters.evict_asked += 1;
+    }
+}
+
+fn victim(known: &Known) -> Option<Handle> {
+    let executing = known.window.oldest();
+    let idle = |block: &Block| matches!(block.ask(), Ask::None | Ask::Unproven);
+    let in_use = |block: &Block| executing.is_some_and(|launch| launch.reaches(block.block));
+    let mut protected: Option<(Handle, (bool, Ticket))> = None;
+    for at in known.residency.oldest_first() {
+        let block = known.residency.get(at);
+        if !idle(block) {
+            continue;
+        }
+        let in_use = in_use(block);
+        if !in_use && !known.is_expected(block) {
+            return Some(at);
+        }
+        // Blocks of the executing launch last of all; else the later the next use the better.
+        let next = if block.next_use >= known.front { block.next_use } else { block.last_use };
+        let rank = (!in_use, next);
+        if protected.is_none_or(|(_, best)| rank > best) {
+            protected = Some((at, rank));
+        }
+    }
+    protected.map(|(at, _)| at)
+}

@@ -1,0 +1,147 @@
+//! Stage 2 of 7: exec_id. A launch becomes a small integer: the same one for the same kernel on the same data.
+//!
+//! Problem: everything later is learned per "the same work as in the last iteration", so two
+//! launches must get one ID exactly when they will touch the same memory.
+//! Idea: a 64-bit *key*, computed in the program's thread, and a dense ID given out here.
+//! Two keys are on offer:
+//! - [`pointer_key`] (default): kernel, launch shape, and the managed pointers as (allocation, offset).
+//!   Scalars are left out: dropout's Philox offset and Adam's step change in every iteration, and
+//!   with them in the key no launch would ever be seen twice (design, section 4.1).
+//! - [`raw_key`]: the paper's, kernel and raw argument bytes (DeepUM, ASPLOS'23, section 3.1).
+//!
+//! Invariants: keys are equal in every run and on every machine; IDs are dense, from 0, in order of
+//! first sight; a key keeps its ID for the life of the table.
+//! Not here: reading arguments (the shim), what follows what (`correlate`).
+
+use crate::mix::{Map, Mix};
+use crate::units::{Bytes, ExecId, LaunchKey};
+
+/// Grid and block of a launch, in CUDA's order x, y, z.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Shape {
+    /// Thread blocks.
+    pub grid: [u32; 3],
+    /// Threads of each.
+    pub block: [u32; 3],
+}
+
+/// A managed pointer that means the same in every run: which allocation, counted in the order the
+/// program made them, and how far into it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct StablePointer {
+    /// Ordinal of the allocation.
+    pub allocation: u32,
+    /// Distance from its start.
+    pub offset: Bytes,
+}
+
+/// The key of a launch by kernel, shape and managed pointers, in argument order.
+///
+/// `kernel` identifies the kernel across runs: a hash of its name, not its handle.
+#[inline]
+pub fn pointer_key(kernel: u64, shape: Shape, pointers: impl IntoIterator<Item = StablePointer>) -> LaunchKey {
+    let [gx, gy, gz] = shape.grid.map(u64::from);
+    let [bx, by, bz] = shape.block.map(u64::from);
+    // CUDA's limits are 2^31-1, 65535, 65535 for the grid and 1024 threads in a block, so nothing overlaps.
+    let mix = Mix::new().word(kernel).word(gx | gy << 32 | gz << 48).word(bx | by << 16 | bz << 32);
+    let mix = pointers.into_iter().fold(mix, |mix, p| mix.word(u64::from(p.allocation)).word(p.offset.get()));
+    LaunchKey(mix.end())
+}
+
+/// The key of a launch by kernel and raw argument bytes, one slice an argument, in argument order.
+#[inline]
+pub fn raw_key<'a>(kernel: u64, arguments: impl IntoIterator<Item = &'a [u8]>) -> LaunchKey {
+    let mix = arguments.into_iter().fold(Mix::new().word(kernel), Mix::bytes);
+    LaunchKey(mix.end())
+}
+
+/// Gives out execution IDs.
+#[derive(Debug)]
+pub struct Interner {
+    ids: Map<LaunchKey, ExecId>,
+    limit: usize,
+}
+
+impl Interner {
+    /// Gives out at most `limit` IDs.
+    pub fn new(limit: u32) -> Self {
+        Self { ids: Map::default(), limit: limit as usize }
+    }
+
+    /// The ID of `key`, new if it was never seen.
+    ///
+    /// Nothing when it is new and all IDs are given out: such a launch is never learned from or
+    /// predicted, and those known before go on as they were. Nothing is forgotten to make room: a
+    /// program that floods the table (new pointers in every iteration) would evict what repeats.
+    pub fn intern(&mut self, key: LaunchKey) -> Option<ExecId> {
+        if let Some(&id) = self.ids.get(&key) {
+            return Some(id);
+        }
+        let next = self.ids.len();
+        if next >= self.limit {
+            return None;
+        }
+        let id = ExecId(u32::try_from(next).expect("below the limit, which is a u32"));
+        self.ids.insert(key, id);
+        Some(id)
+    }
+
+    /// How many IDs are given out.
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+    /// Whether no ID is given out.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+    /// Memory of the table.
+    pub fn bytes(&self) -> Bytes {
+        // One control byte a bucket beside the pair, in the standard library's table.
+        Bytes((self.ids.capacity() * (size_of::<(LaunchKey, ExecId)>() + 1)) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: Shape = Shape { grid: [80, 1, 1], block: [256, 1, 1] };
+
+    fn at(allocation: u32, offset: u64) -> StablePointer {
+        StablePointer { allocation, offset: Bytes(offset) }
+    }
+
+    #[test]
+    fn kernel_shape_and_each_pointer_decide_the_key() {
+        let base = pointer_key(1, SHAPE, [at(0, 0), at(3, 512)]);
+        assert_eq!(base, pointer_key(1, SHAPE, vec![at(0, 0), at(3, 512)]));
+        let others = [
+            pointer_key(2, SHAPE, [at(0, 0), at(3, 512)]),
+            pointer_key(1, Shape { grid: [80, 2, 1], ..SHAPE }, [at(0, 0), at(3, 512)]),
+            pointer_key(1, Shape { block: [128, 1, 1], ..SHAPE }, [at(0, 0), at(3, 512)]),
+            pointer_key(1, SHAPE, [at(3, 512), at(0, 0)]),
+            pointer_key(1, SHAPE, [at(0, 0), at(3, 513)]),
+            pointer_key(1, SHAPE, [at(0, 0)]),
+        ];
+        assert!(others.iter().all(|&other| other != base));
+    }
+
+    #[test]
+    fn the_raw_key_sees_a_changed_scalar_and_a_moved_boundary() {
+        let key = |args: &[&[u8]]| raw_key(9, args.iter().copied());
+        assert_eq!(key(&[&[1, 2], &[3]]), key(&[&[1, 2], &[3]]));
+        assert_ne!(key(&[&[1, 2], &[3]]), key(&[&[1, 2], &[4]]));
+        assert_ne!(key(&[&[1, 2], &[3]]), key(&[&[1], &[2, 3]]));
+    }
+
+    #[test]
+    fn ids_are_dense_and_kept_and_end_at_the_limit() {
+        let mut ids = Interner::new(2);
+        assert_eq!(ids.intern(LaunchKey(50)), Some(ExecId(0)));
+        assert_eq!(ids.intern(LaunchKey(40)), Some(ExecId(1)));
+        assert_eq!(ids.intern(LaunchKey(50)), Some(ExecId(0)));
+        assert_eq!(ids.intern(LaunchKey(60)), None, "full");
+        assert_eq!(ids.intern(LaunchKey(40)), Some(ExecId(1)), "those known stay");
+        assert_eq!(ids.len(), 2);
+    }
+}

@@ -1,0 +1,104 @@
+//! `deepum`: correlation prefetching as in the paper (DeepUM, ASPLOS'23), with the differences its parts name.
+//!
+//! A fault belongs to the executing launch (`window`). It is queued as a fetch of the whole block, since the
+//! driver itself brings in only part of it (facts 2.5, 5), and it teaches the table of that launch's
+//! execution ID. The plan (`predict`) is kept N launches ahead.
+
+use super::{Policy, PolicyName, TableSizes};
+use crate::command::{Command, Commands, Why};
+use crate::correlate::{Geometry, Tables};
+use crate::known::Known;
+use crate::predict::Predict;
+use crate::residency::{Ask, Block, Handle, Ticket};
+use crate::units::{LaunchSeq, UmBlock};
+use crate::window::Issued;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Deepum {
+    tables: Tables,
+    predict: Predict,
+    /// For each stream the launch that faulted last there, and on which block.
+    last_faults: Vec<(LaunchSeq, UmBlock)>,
+}
+
+impl Deepum {
+    /// Plans `degree` launches ahead, with tables of this geometry.
+    pub fn new(degree: u32, geometry: Geometry) -> Self {
+        Self { tables: Tables::new(geometry), predict: Predict::new(degree), last_faults: Vec::new() }
+    }
+
+    fn learn(&mut self, block: UmBlock, known: &mut Known, out: &mut Commands) {
+        let Some(launch) = known.window.attribute(block) else {
+            known.counters.faults_unattributed += 1;
+            return;
+        };
+        let (seq, stream) = (launch.seq, launch.stream.0 as usize);
+        let Some(exec) = launch.exec else { return };
+        if self.last_faults.len() <= stream {
+            self.last_faults.resize(stream + 1, (LaunchSeq(0), UmBlock(0)));
+        }
+        let (last_seq, last) = std::mem::replace(&mut self.last_faults[stream], (seq, block));
+        let before = (last_seq == seq).then_some(last);
+        if before == Some(block) || !self.tables.learn_fault(exec, before, block) {
+            return;
+        }
+        known.counters.faults_learned += 1;
+        self.predict.restart_at(seq, block, known, &mut self.tables, out);
+    }
+}
+
+impl Policy for Deepum {
+    fn name(&self) -> PolicyName {
+        PolicyName::Deepum
+    }
+    fn watches_launches(&self) -> bool {
+        true
+    }
+    fn populates(&self) -> bool {
+        true
+    }
+    fn launch(&mut self, seq: LaunchSeq, known: &mut Known, out: &mut Commands) {
+        self.predict.launch(seq, known, &mut self.tables, out);
+    }
+    fn finished(&mut self, launch: &Issued, known: &mut Known, out: &mut Commands) {
+        self.predict.finished(launch, known, out);
+    }
+    fn progressed(&mut self, known: &mut Known, out: &mut Commands) {
+        self.predict.advance(known, &mut self.tables, out);
+    }
+    fn fault(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
+        fetch_now(at, known, out);
+        let block = known.residency.get(at).block;
+        self.learn(block, known, out);
+    }
+    fn freed(&mut self, block: &Block, front: Ticket) {
+        self.predict.freed(block, front);
+    }
+    fn sleep(&mut self, known: &mut Known, out: &mut Commands) {
+        self.predict.stop(known, out);
+        self.last_faults.clear();
+    }
+    fn tables(&self) -> TableSizes {
+        let (planned_launches, planned_blocks) = self.predict.depth();
+        TableSizes {
+            exec_records: self.tables.exec.records(),
+            exec_bytes: self.tables.exec.bytes(),
+            block_tables: self.tables.block_tables(),
+            block_bytes: self.tables.block_bytes(),
+            planned_launches,
+            planned_blocks,
+        }
+    }
+}
+
+/// Asks for the rest of a block the GPU waits for, once.
+pub(super) fn fetch_now(at: Handle, known: &mut Known, out: &mut Commands) {
+    let state = known.residency.get(at);
+    if matches!(state.ask(), Ask::Urgent | Ask::Populate) {
+        return;
+    }
+    known.counters.fault_fetch_asked += 1;
+    out.push(Command::Fetch { block: state.block, why: Why::Fault });
+    known.residency.set_ask(at, Ask::Urgent);
+}

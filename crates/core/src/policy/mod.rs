@@ -1,0 +1,137 @@
+//! Policies: each decides what to ask for, on top of what the engine keeps for all of them.
+//!
+//! The engine first brings [`Known`] up to date, then tells the policy; afterwards it keeps the budget. A
+//! policy never moves anything and has no clock, lock or randomness.
+
+mod deepum;
+mod demand;
+mod next_block;
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use deepum::Deepum;
+pub use demand::Demand;
+pub use next_block::NextBlock;
+
+use crate::command::Commands;
+use crate::correlate::Geometry;
+use crate::known::Known;
+use crate::residency::{Block, Handle, Ticket};
+use crate::units::{Bytes, LaunchSeq};
+use crate::window::Issued;
+
+/// Decides; never does.
+pub trait Policy: Send + fmt::Debug {
+    /// Which of [`PolicyName`] it is.
+    fn name(&self) -> PolicyName;
+    /// Whether it needs launches and progress. The engine stays dormant for one that does not.
+    fn watches_launches(&self) -> bool {
+        false
+    }
+    /// Whether new memory is to be populated before its first touch, while everything fits.
+    fn populates(&self) -> bool {
+        false
+    }
+    /// A launch was issued; it is in the window.
+    fn launch(&mut self, _seq: LaunchSeq, _known: &mut Known, _out: &mut Commands) {}
+    /// A launch is over; it has just left the window.
+    fn finished(&mut self, _launch: &Issued, _known: &mut Known, _out: &mut Commands) {}
+    /// Everything one event finished was told.
+    fn progressed(&mut self, _known: &mut Known, _out: &mut Commands) {}
+    /// The GPU faulted on the block `at`, which is managed.
+    fn fault(&mut self, _at: Handle, _known: &mut Known, _out: &mut Commands) {}
+    /// A block is about to be forgotten: its memory is freed.
+    fn freed(&mut self, _block: &Block, _front: Ticket) {}
+    /// The engine goes dormant: nothing is needed any more.
+    fn sleep(&mut self, _known: &mut Known, _out: &mut Commands) {}
+    /// What it has learned, for people.
+    fn tables(&self) -> TableSizes {
+        TableSizes::default()
+    }
+}
+
+/// Sizes of the correlation tables and of the plan.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct TableSizes {
+    /// Records of the execution-ID table.
+    pub exec_records: usize,
+    /// Its memory.
+    pub exec_bytes: Bytes,
+    /// UM-block tables.
+    pub block_tables: usize,
+    /// Their memory.
+    pub block_bytes: Bytes,
+    /// Launches in the plan.
+    pub planned_launches: usize,
+    /// Blocks they are expected to need.
+    pub planned_blocks: usize,
+}
+
+/// The closed list of policies, by the name used in configuration and reports.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
+pub enum PolicyName {
+    /// Nothing is fetched ahead: the driver's own faults and eviction.
+    Demand,
+    /// On a fault, that block and the next one.
+    NextBlock,
+    /// Correlation tables and chaining (DeepUM, ASPLOS'23).
+    #[default]
+    Deepum,
+}
+
+/// A policy nobody knows.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("unknown policy `{0}`; known are {known}", known = PolicyName::ALL.map(PolicyName::as_str).join(", "))]
+pub struct UnknownPolicy(String);
+
+impl PolicyName {
+    /// All of them, plainest first.
+    pub const ALL: [Self; 3] = [Self::Demand, Self::NextBlock, Self::Deepum];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Demand => "demand",
+            Self::NextBlock => "next_block",
+            Self::Deepum => "deepum",
+        }
+    }
+
+    /// A fresh policy of this name.
+    pub fn build(self, degree: u32, geometry: Geometry) -> Box<dyn Policy> {
+        match self {
+            Self::Demand => Box::new(Demand),
+            Self::NextBlock => Box::new(NextBlock),
+            Self::Deepum => Box::new(Deepum::new(degree, geometry)),
+        }
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for PolicyName {
+    type Err = UnknownPolicy;
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
+        Self::ALL.into_iter().find(|name| name.as_str() == text).ok_or_else(|| UnknownPolicy(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_go_both_ways_and_an_unknown_one_lists_them() {
+        for name in PolicyName::ALL {
+            assert_eq!(name.as_str().parse(), Ok(name));
+            assert_eq!(name.build(32, Geometry::default()).name(), name);
+        }
+        let error = "deepun".parse::<PolicyName>().unwrap_err().to_string();
+        assert_eq!(error, "unknown policy `deepun`; known are demand, next_block, deepum");
+    }
+}

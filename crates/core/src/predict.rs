@@ -1,0 +1,338 @@
+//! Stage 5 of 7: predict. Walk the tables ahead of the GPU, and ask for what is needed next.
+//!
+//! Problem: a fetch takes longer than most launches run, so it must begin many launches early; but whatever
+//! is brought in too early pushes out something needed sooner.
+//! Idea (DeepUM's *chaining*, ASPLOS'23, section 4.2): from the executing launch's chain of blocks go on into
+//! the chain of the next launch, and so on, up to degree N launches ahead; pause there, and go on as
+//! launches finish. The launches walked are the **plan**:
+//!
+//! ```text
+//! finished │ executing   issued … issued │ predicted … predicted │ not yet walked
+//!          └ front                  N launches ahead ────────────┘
+//! ```
+//!
+//! Which launch is next: the one issued next, if the host is ahead, for that is certain; beyond it, what the
+//! execution-ID table says.
+//!
+//! **Room.** The blocks of the plan may fill half the budget (the executing launch alone may fill all of it).
+//! A block is then safe until its use if it is younger than the other half, because no more than the plan's
+//! blocks are made resident meanwhile, and the driver evicts by age. So of resident blocks only the older
+//! half need the *touch* (a fetch that copies nothing) that makes them young again.
+//!
+//! **Arguments protect, tables fetch.** Short reuse never faults and so is never learned, until prefetching
+//! for others pushes it out. Resident blocks that an issued launch's pointers reach are therefore kept young
+//! too. Only when no fault can be seen are they also fetched.
+//!
+//! **Contradiction.** A launch issued that is not the one predicted voids the plan: it is walked again from
+//! the executing launch, and fetches that only the void one wanted are taken back. A fault the executing
+//! launch's chain lacked restarts its walk at the faulted block.
+//!
+//! Invariants: a block is not asked for again while a fetch of it is on its way, or while it is young; the
+//! plan is at most N + 1 launches; after each call nothing predicted waits that no planned launch wants.
+//! Not here: learning from faults (`policy::deepum`), choosing what leaves (`evict`).
+
+use std::collections::VecDeque;
+
+use crate::command::{Command, Commands, Why};
+use crate::correlate::{History, Tables};
+use crate::known::Known;
+use crate::residency::{Ask, Block, Handle, Ticket};
+use crate::units::{ExecId, LaunchSeq, UmBlock};
+use crate::window::Issued;
+
+#[derive(Debug)]
+struct Planned {
+    seq: LaunchSeq,
+    exec: Option<ExecId>,
+    /// How far its chain is walked.
+    walked: usize,
+    complete: bool,
+    /// Blocks of the plan whose last expected use this is.
+    leaving: usize,
+    /// Its blocks whose predicted fetch is on its way or unproven.
+    tracked: Vec<UmBlock>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Predict {
+    degree: usize,
+    plan: VecDeque<Planned>,
+    /// Blocks expected by some planned launch.
+    in_plan: usize,
+    /// Execution IDs issued last, and those predicted after them.
+    issued: History,
+    predicted: History,
+    last_issued: LaunchSeq,
+    spare: Vec<Vec<UmBlock>>,
+    scratch: Vec<UmBlock>,
+}
+
+impl Predict {
+    /// Plans up to `degree` launches ahead of the executing one.
+    pub fn new(degree: u32) -> Self {
+        Self {
+            degree: degree as usize,
+            plan: VecDeque::new(),
+            in_plan: 0,
+            issued: History::default(),
+            predicted: History::default(),
+            last_issued: LaunchSeq(0),
+            spare: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The launch `seq` was issued, and is in the window.
+    pub fn launch(&mut self, seq: LaunchSeq, known: &mut Known, tables: &mut Tables, out: &mut Commands) {
+        let Some(exec) = known.window.get(seq).map(|launch| launch.exec) else { return };
+        if let Some(exec) = exec {
+            tables.exec.learn(self.issued, exec);
+        }
+        self.issued.push(exec);
+        self.last_issued = self.last_issued.max(seq);
+        if self.plan.back().is_some_and(|last| last.seq >= seq) {
+            let at = self.plan.partition_point(|planned| planned.seq < seq);
+            if self.plan[at].seq == seq && self.plan[at].exec == exec {
+                self.cover(at, known, out);
+            } else {
+                known.counters.launches_mispredicted += 1;
+                self.restart(known, tables, out);
+            }
+        }
+        self.advance(known, tables, out);
+    }
+
+    /// `launch` is over. Call [`Self::advance`] when the last one was told.
+    pub fn finished(&mut self, launch: &Issued, known: &mut Known, out: &mut Commands) {
+        while let Some(mut over) = self.plan.pop_front_if(|planned| planned.seq <= launch.seq) {
+            let as_predicted = over.seq == launch.seq && over.exec == launch.exec;
+            let ticket = known.front;
+            for block in over.tracked.drain(..) {
+                let Some(at) = known.residency.find(block) else { continue };
+                let state = known.residency.get(at);
+                match state.ask() {
+                    Ask::Unproven if as_predicted && launch.may_touch(block) => {
+                        known.counters.prefetch_useful += 1;
+                        known.residency.set_ask(at, Ask::None);
+                    }
+                    Ask::Predicted if state.last_use <= ticket => take_back(at, known, out),
+                    _ => {}
+                }
+            }
+            self.spare.push(over.tracked);
+            self.in_plan -= over.leaving;
+            known.front = Ticket(ticket.0 + 1);
+        }
+    }
+
+    /// Walks on as far as degree and room allow.
+    pub fn advance(&mut self, known: &mut Known, tables: &mut Tables, out: &mut Commands) {
+        loop {
+            if !self.walk_last(known, tables, out) || self.plan.len() > self.degree {
+                return;
+            }
+            let Some((seq, exec)) = self.next(known, tables) else { return };
+            let tracked = self.spare.pop().unwrap_or_default();
+            self.plan.push_back(Planned { seq, exec, walked: 0, complete: false, leaving: 0, tracked });
+        }
+    }
+
+    /// The launch after the plan's last.
+    fn next(&mut self, known: &Known, tables: &Tables) -> Option<(LaunchSeq, Option<ExecId>)> {
+        let last = self.plan.back().map(|planned| planned.seq);
+        let issued = last.map_or_else(|| known.window.oldest(), |last| known.window.after(last));
+        if let Some(launch) = issued {
+            return Some((launch.seq, launch.exec));
+        }
+        let last = last.unwrap_or_default();
+        if last <= self.last_issued {
+            self.predicted = self.issued;
+        }
+        let exec = tables.exec.next(self.predicted)?;
+        self.predicted.push(Some(exec));
+        Some((last.max(self.last_issued).plus(1), Some(exec)))
+    }
+
+    /// Walks the chain of the plan's last launch. Returns whether it came to the end of it.
+    fn walk_last(&mut self, known: &mut Known, tables: &mut Tables, out: &mut Commands) -> bool {
+        let Some(last) = self.plan.len().checked_sub(1) else { return true };
+        if self.plan[last].complete {
+            return true;
+        }
+        let room = if last == 0 { known.budget } else { known.budget / 2 };
+        if let Some(table) = self.plan[last].exec.and_then(|exec| tables.blocks_mut(exec)) {
+            let chain = table.chain();
+            while let Some(&block) = chain.get(self.plan[last].walked) {
+                if self.in_plan >= room {
+                    return false;
+                }
+                self.plan[last].walked += 1;
+                self.want(last, block, known, out);
+            }
+        }
+        self.plan[last].complete = true;
+        self.cover(last, known, out);
+        true
+    }
+
+    /// The planned launch at `index` is expected to need `block`.
+    fn want(&mut self, index: usize, block: UmBlock, known: &mut Known, out: &mut Commands) {
+        let Some(at) = known.residency.find(block) else { return };
+        self.expect(index, at, known);
+        let by = self.plan[index].seq;
+        let state = known.residency.get(at);
+        match state.ask() {
+            Ask::None | Ask::Unproven if state.whole => keep(at, by, known, out),
+            Ask::None | Ask::Unproven | Ask::Evict => {
+                if state.ask() == Ask::Unproven {
+                    // It was whole when it arrived, and lost pages since.
+                    known.counters.prefetch_useless += 1;
+                }
+                known.counters.prefetch_asked += 1;
+                known.residency.set_ask(at, Ask::Predicted);
+                known.residency.asked(at);
+                out.push(Command::Fetch { block, why: Why::Predicted { by } });
+            }
+            Ask::Populate | Ask::Urgent | Ask::Predicted => {}
+        }
+        if matches!(known.residency.get(at).ask(), Ask::Predicted | Ask::Unproven) {
+            self.plan[index].tracked.push(block);
+        }
+    }
+
+    /// Keeps what the arguments of the planned launch at `index` reach, if it is issued.
+    fn cover(&mut self, index: usize, known: &mut Known, out: &mut Commands) {
+        let seq = self.plan[index].seq;
+        let mut blocks = std::mem::take(&mut self.scratch);
+        blocks.clear();
+        blocks.extend(known.window.get(seq).into_iter().flat_map(Issued::blocks));
+        for &block in &blocks {
+            if !known.faults_visible {
+                self.want(index, block, known, out);
+                continue;
+            }
+            let Some(at) = known.residency.find(block) else { continue };
+            let state = known.residency.get(at);
+            if state.on_device && matches!(state.ask(), Ask::None | Ask::Unproven) {
+                self.expect(index, at, known);
+                keep(at, seq, known, out);
+            }
+        }
+        self.scratch = blocks;
+    }
+
+    /// Notes that the planned launch at `index` is expected to need a block.
+    fn expect(&mut self, index: usize, at: Handle, known: &mut Known) {
+        let ticket = Ticket(known.front.0 + index as u64);
+        let (front, expected) = (known.front, known.is_expected(known.residency.get(at)));
+        let block = known.residency.get_mut(at);
+        if block.next_use < front {
+            block.next_use = ticket;
+        }
+        let before = block.last_use;
+        block.last_use = before.max(ticket);
+        if !expected {
+            self.in_plan += 1;
+            self.plan[index].leaving += 1;
+        } else if before < ticket {
+            self.planned(before, front).leaving -= 1;
+            self.plan[index].leaving += 1;
+        }
+    }
+
+    fn planned(&mut self, ticket: Ticket, front: Ticket) -> &mut Planned {
+        let index = usize::try_from(ticket.0 - front.0).expect("the plan is short");
+        &mut self.plan[index]
+    }
+
+    /// A fault of launch `seq` taught its table something: go on from the faulted block.
+    pub fn restart_at(
+        &mut self,
+        seq: LaunchSeq,
+        block: UmBlock,
+        known: &mut Known,
+        tables: &mut Tables,
+        out: &mut Commands,
+    ) {
+        let index = self.plan.partition_point(|planned| planned.seq < seq);
+        let Some(planned) = self.plan.get_mut(index).filter(|planned| planned.seq == seq) else { return };
+        if !planned.complete {
+            planned.walked = 0;
+        }
+        let Some(table) = planned.exec.and_then(|exec| tables.blocks_mut(exec)) else { return };
+        if table.successors(block).next().is_none() {
+            return;
+        }
+        let mut ahead = Vec::new();
+        table.walk(block, &mut ahead);
+        for &next in ahead.iter().skip(1) {
+            if self.in_plan >= known.budget {
+                return;
+            }
+            self.want(index, next, known, out);
+        }
+    }
+
+    /// The plan was wrong: walk again from the executing launch.
+    fn restart(&mut self, known: &mut Known, tables: &mut Tables, out: &mut Commands) {
+        let void = self.clear(known);
+        self.advance(known, tables, out);
+        for block in void {
+            if let Some(at) = known.residency.find(block) {
+                let state = known.residency.get(at);
+                if state.ask() == Ask::Predicted && !known.is_expected(state) {
+                    take_back(at, known, out);
+                }
+            }
+        }
+    }
+
+    /// Forgets the plan, and takes back what waits for it.
+    pub fn stop(&mut self, known: &mut Known, out: &mut Commands) {
+        for block in self.clear(known) {
+            if let Some(at) = known.residency.find(block)
+                && known.residency.get(at).ask() == Ask::Predicted
+            {
+                take_back(at, known, out);
+            }
+        }
+        self.issued = History::default();
+    }
+
+    /// Empties the plan. Returns the blocks whose fetches it tracked.
+    fn clear(&mut self, known: &mut Known) -> Vec<UmBlock> {
+        known.front = Ticket(known.front.0 + self.plan.len() as u64);
+        self.in_plan = 0;
+        self.plan.drain(..).flat_map(|planned| planned.tracked).collect()
+    }
+
+    /// The memory of `block` is being freed.
+    pub fn freed(&mut self, block: &Block, known_front: Ticket) {
+        if block.last_use >= known_front {
+            self.planned(block.last_use, known_front).leaving -= 1;
+            self.in_plan -= 1;
+        }
+    }
+
+    /// Launches in the plan, and blocks they are expected to need.
+    pub fn depth(&self) -> (usize, usize) {
+        (self.plan.len(), self.in_plan)
+    }
+}
+
+/// Touches a block that is on the GPU, if it might be evicted before it is used.
+fn keep(at: Handle, by: LaunchSeq, known: &mut Known, out: &mut Commands) {
+    if known.residency.age(at) >= (known.budget / 2) as u64 {
+        known.counters.touch_asked += 1;
+        known.residency.asked(at);
+        out.push(Command::Fetch { block: known.residency.get(at).block, why: Why::Predicted { by } });
+    }
+}
+
+/// Takes back a predicted fetch.
+fn take_back(at: Handle, known: &mut Known, out: &mut Commands) {
+    known.counters.prefetch_dropped += 1;
+    known.residency.set_ask(at, Ask::None);
+    out.push(Command::Cancel { block: known.residency.get(at).block });
+}
