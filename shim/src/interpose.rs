@@ -1,0 +1,128 @@
+//! A row of the table becomes an exported function, a slot for the genuine one, and an entry of `TABLE`.
+//!
+//! Three kinds of row:
+//!
+//! - `watch` looks at a call the program makes anyway. The mechanism, not the hook, makes the call: exactly once, with the
+//!   program's arguments. The hook has `before(args…) -> Option<Note>` and `after(Note, result)`.
+//! - `replace` may make a different call. The hook has `instead(genuine, args…) -> result`, and makes it itself.
+//! - `replace_by_caller` is `replace` for a function whose treatment depends on who calls it: a stub of two instructions
+//!   passes the return address along, in the first register that the arguments leave free.
+//!
+//! A row says the library, the CUDA version since which the driver hands this variant out (0 elsewhere), and what is
+//! returned if the library is not there at all.
+
+/// One interposed function.
+pub struct Entry {
+    /// Its exported name.
+    pub name: &'static std::ffi::CStr,
+    /// Of which library.
+    pub lib: crate::real::Lib,
+    /// Since which CUDA version the driver's entry-point getter answers with this variant; 0 for other libraries.
+    pub since: u32,
+    /// Address of our function.
+    pub ours: fn() -> usize,
+    /// Address of the genuine one, or 0.
+    pub genuine: fn() -> usize,
+}
+
+macro_rules! interpose {
+    ($(
+        $(#[doc = $doc:literal])+
+        $kind:ident $lib:ident $since:literal $sym:ident ( $($a:ident : $t:ty),* ) $(-> $ret:ty [$missing:expr])?
+            $(, caller in $reg:literal)? => $hook:path;
+    )*) => {
+        /// Slots of the genuine functions, under their own names.
+        #[allow(non_upper_case_globals, reason = "they are called as the C functions are")]
+        pub mod genuine {
+            use super::*;
+            $(pub static $sym: $crate::real::Real<unsafe extern "C" fn($($t),*) $(-> $ret)?> = $crate::real::Real::new(
+                $crate::real::Lib::$lib,
+                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($sym), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => panic!("a symbol name holds a NUL"),
+                },
+            );)*
+        }
+
+        /// The exported functions.
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "they are called as the C functions are")]
+        pub mod exported {
+            use super::*;
+            $(interpose!(@export $kind $sym ( $($a: $t),* ) $(-> $ret [$missing])? $(, $reg)? => $hook; $($doc)+);)*
+        }
+
+        /// Every interposed function of a CUDA or PyTorch library.
+        pub static TABLE: &[$crate::interpose::Entry] = &[$($crate::interpose::Entry {
+            name: match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($sym), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a symbol name holds a NUL"),
+            },
+            lib: $crate::real::Lib::$lib,
+            since: $since,
+            ours: || exported::$sym as *const () as usize,
+            genuine: || genuine::$sym.address(),
+        }),*];
+    };
+
+    (@export watch $sym:ident ( $($a:ident : $t:ty),* ) $(-> $ret:ty [$missing:expr])? => $hook:path; $($doc:literal)+) => {
+        $(#[doc = $doc])+
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $sym($($a: $t),*) $(-> $ret)? {
+            let Some(real) = genuine::$sym.get() else { return $($missing)? };
+            if !$crate::stage::ready() {
+                // SAFETY: the program's own call: same symbol, same arguments, same thread.
+                return unsafe { real($($a),*) };
+            }
+            // SAFETY: the arguments are the program's own to this very function; its contract makes them readable.
+            let note = $crate::fence::ours(stringify!($sym), || unsafe { <$hook>::before($($a),*) }).flatten();
+            // SAFETY: the program's own call: same symbol, same arguments, same thread.
+            let ret = unsafe { real($($a),*) };
+            if let Some(note) = note {
+                $crate::fence::ours(stringify!($sym), || <$hook>::after(note, ret));
+            }
+            ret
+        }
+    };
+
+    (@export replace $sym:ident ( $($a:ident : $t:ty),* ) -> $ret:ty [$missing:expr] => $hook:path; $($doc:literal)+) => {
+        $(#[doc = $doc])+
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $sym($($a: $t),*) -> $ret {
+            let Some(real) = genuine::$sym.get() else { return $missing };
+            if $crate::stage::ready() {
+                // SAFETY: the arguments are the program's own to this very function; its contract makes them usable.
+                let ret = $crate::fence::ours(stringify!($sym), || unsafe { <$hook>::instead(real, $($a),*) });
+                if let Some(ret) = ret {
+                    return ret;
+                }
+            }
+            // SAFETY: the program's own call: same symbol, same arguments, same thread.
+            unsafe { real($($a),*) }
+        }
+    };
+
+    (@export replace_by_caller $sym:ident ( $($a:ident : $t:ty),* ) -> $ret:ty [$missing:expr], $reg:literal => $hook:path; $($doc:literal)+) => {
+        $(#[doc = $doc])+
+        #[unsafe(naked)]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C" fn $sym($($a: $t),*) -> $ret {
+            unsafe extern "C" fn with_caller($($a: $t,)* caller: usize) -> $ret {
+                let Some(real) = genuine::$sym.get() else { return $missing };
+                if $crate::stage::ready() {
+                    let ret = $crate::fence::ours(stringify!($sym), || {
+                        // SAFETY: the arguments are the program's own to this very function; its contract makes them usable.
+                        unsafe { <$hook>::instead(real, caller, $($a),*) }
+                    });
+                    if let Some(ret) = ret {
+                        return ret;
+                    }
+                }
+                // SAFETY: the program's own call: same symbol, same arguments, same thread.
+                unsafe { real($($a),*) }
+            }
+            // The arguments stay where they are; the return address joins them, and the stack is the caller's.
+            std::arch::naked_asm!("endbr64", concat!("mov ", $reg, ", [rsp]"), "jmp {}", sym with_caller)
+        }
+    };
+}
+pub(crate) use interpose;

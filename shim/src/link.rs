@@ -1,0 +1,209 @@
+//! Where records go: the ring, the engine that reads it, and what both know of the GPUs.
+//!
+//! The ring is made at the first CUDA call (2 MiB of address space, backed as it is used); the engine is started at the
+//! first use of a CUDA context, on the program's own thread. Before that, and if it cannot be started, the ring is
+//! written all the same and drops what it cannot hold: nobody waits.
+
+use crate::abi::{Dev, Ptr, SUCCESS, Status};
+use crate::progress;
+use crate::real::genuine;
+use crate::{log, opt, stage, symbols};
+use deepum_core::units::{Bytes, DeviceId};
+use deepum_protocol::AtomicU64;
+use deepum_protocol::ring::{HEADER_WORDS, Ring};
+use deepum_protocol::shared::{MAX_DEVICES, Mode};
+use std::ffi::c_int;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Words for records: 2 MiB. An iteration of GPT-2 XL is 5,000 launches of about eight words.
+const CAPACITY: usize = 1 << 18;
+
+static RING: OnceLock<Option<Ring<'static>>> = OnceLock::new();
+static GPUS: OnceLock<Option<Gpus>> = OnceLock::new();
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// What there is, by the genuine driver.
+#[derive(Debug)]
+pub struct Gpus {
+    /// By CUDA ordinal.
+    pub list: Vec<Gpu>,
+    /// Host memory that the driver's world has, where that is not this machine's (the emulated device).
+    pub host: Option<Bytes>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Gpu {
+    /// As the driver knows it.
+    pub uuid: [u8; 16],
+    /// Physical memory.
+    pub memory: Bytes,
+    /// Bytes we may fill.
+    pub budget: Bytes,
+}
+
+/// Makes the ring. Says whether there is one.
+pub fn prepare() -> bool {
+    RING.get_or_init(|| {
+        let words: &'static [AtomicU64] = zeroed_words(HEADER_WORDS + CAPACITY)?;
+        Ring::format(words).inspect_err(|e| log::error(&format!("{e}; DeepUM is off"))).ok()
+    })
+    .is_some()
+}
+
+/// Fresh memory that lives as long as the process. A forked child has its own copy.
+pub fn zeroed_words(count: usize) -> Option<&'static [AtomicU64]> {
+    // SAFETY: a new private mapping; nothing else is at that address.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            count * 8,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    // SAFETY: the mapping is `count` words of zeros, aligned to a page, never unmapped, and used as atomics only.
+    (at != libc::MAP_FAILED).then(|| unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), count) })
+}
+
+/// The ring, once there is one.
+#[inline]
+pub fn ring() -> Option<Ring<'static>> {
+    RING.get().copied().flatten()
+}
+
+/// Whether the program has used CUDA, and so whether its forked children must not.
+pub fn started() -> bool {
+    STARTED.load(Ordering::Relaxed)
+}
+
+/// Tells the engine's readers that nothing more comes, and ourselves to send nothing.
+pub fn engine_off() {
+    if let Some(ring) = ring() {
+        ring.shared().set_mode(Mode::Off);
+    }
+}
+
+/// What the GPUs are, once the engine was started.
+pub fn gpus() -> Option<&'static Gpus> {
+    GPUS.get().and_then(Option::as_ref)
+}
+
+/// Starts the engine, the first time. The thread has a CUDA context, or the call it is in is about to make one.
+#[inline]
+pub fn start() {
+    if !STARTED.load(Ordering::Relaxed) {
+        start_now();
+    }
+}
+
+#[cold]
+fn start_now() {
+    if !has_context() {
+        return;
+    }
+    GPUS.get_or_init(|| {
+        STARTED.store(true, Ordering::Relaxed);
+        let gpus = look().inspect_err(|why| stage::turn_off(why)).ok()?;
+        let ring = ring()?;
+        let inputs = deepum_engine::Inputs {
+            ring,
+            progress: progress::page(),
+            devices: (0u8..)
+                .zip(&gpus.list)
+                .map(|(id, gpu)| deepum_engine::DeviceFacts {
+                    id: DeviceId(id),
+                    uuid: gpu.uuid,
+                    memory: gpu.memory,
+                    budget: gpu.budget,
+                })
+                .collect(),
+            config: opt::config().clone(),
+            say: log::error,
+        };
+        match deepum_engine::start(inputs) {
+            Ok(()) => log::info(&format!("engine started for {} GPU(s)", gpus.list.len())),
+            Err(error) => {
+                engine_off();
+                log::error(&format!("the engine cannot start: {error}; managed memory works as the driver manages it"));
+            }
+        }
+        Some(gpus)
+    });
+}
+
+/// Whether the calling thread has a CUDA context.
+fn has_context() -> bool {
+    let mut context: Ptr = std::ptr::null_mut();
+    let get = genuine!(Cuda, "cuCtxGetCurrent", fn(*mut Ptr) -> Status);
+    // SAFETY: the result is ours.
+    get.is_some_and(|get| unsafe { get(&raw mut context) } == SUCCESS) && !context.is_null()
+}
+
+/// Gives the calling thread the context that the runtime API would give it.
+pub fn make_runtime_context() {
+    if !has_context()
+        && let Some(free) = symbols::genuine::cudaFree.get()
+    {
+        // SAFETY: freeing nothing is the documented way to make the runtime set itself up.
+        unsafe { free(std::ptr::null_mut()) };
+    }
+}
+
+/// Asks the driver what there is; an error says why DeepUM must be off.
+fn look() -> Result<Gpus, String> {
+    let gone = || "the CUDA driver lacks a basic function; DeepUM is off".to_owned();
+    let count = genuine!(Cuda, "cuDeviceGetCount", fn(*mut c_int) -> Status).ok_or_else(gone)?;
+    let attribute = genuine!(Cuda, "cuDeviceGetAttribute", fn(*mut c_int, c_int, Dev) -> Status).ok_or_else(gone)?;
+    let uuid = genuine!(Cuda, "cuDeviceGetUuid_v2", fn(*mut [u8; 16], Dev) -> Status)
+        .or_else(|| genuine!(Cuda, "cuDeviceGetUuid", fn(*mut [u8; 16], Dev) -> Status))
+        .ok_or_else(gone)?;
+    let memory = symbols::genuine::cuDeviceTotalMem_v2.get().ok_or_else(gone)?;
+    let mut n = 0;
+    // SAFETY: the result is ours.
+    if unsafe { count(&raw mut n) } != SUCCESS {
+        return Err(gone());
+    }
+    let mut list = Vec::new();
+    for device in 0..n.min(c_int::try_from(MAX_DEVICES).unwrap_or(c_int::MAX)) {
+        /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS` (facts 4.4).
+        const CONCURRENT_MANAGED_ACCESS: c_int = 89;
+        let mut concurrent = 0;
+        // SAFETY: the result is ours; the ordinal is below the count.
+        if unsafe { attribute(&raw mut concurrent, CONCURRENT_MANAGED_ACCESS, device) } != SUCCESS || concurrent == 0 {
+            return Err(format!(
+                "GPU {device} cannot fault on managed memory (concurrentManagedAccess is 0); DeepUM is off"
+            ));
+        }
+        let (mut id, mut bytes) = ([0u8; 16], 0usize);
+        // SAFETY: the results are ours; a CUuuid is 16 bytes.
+        if unsafe { uuid(&raw mut id, device) } != SUCCESS || unsafe { memory(&raw mut bytes, device) } != SUCCESS {
+            return Err(gone());
+        }
+        let memory = Bytes(bytes as u64);
+        list.push(Gpu { uuid: id, memory, budget: opt::config().budget_of(memory) });
+    }
+    // Part of the emulated device's contract (ARCHITECTURE.md, section 7): its world has a host memory of its own.
+    let host = genuine!(Cuda, "deepumEmuHostMemory", fn() -> u64).map(|host| {
+        // SAFETY: takes nothing, changes nothing.
+        Bytes(unsafe { host() })
+    });
+    Ok(Gpus { list, host })
+}
+
+/// The device that a launch or allocation of this thread goes to.
+pub fn current_device() -> DeviceId {
+    match gpus() {
+        Some(gpus) if gpus.list.len() > 1 => {
+            let mut device = 0;
+            let get = genuine!(Cuda, "cuCtxGetDevice", fn(*mut Dev) -> Status);
+            // SAFETY: the result is ours. Without a context it is 0, the device the runtime would take.
+            let known = get.is_some_and(|get| unsafe { get(&raw mut device) } == SUCCESS);
+            DeviceId(if known { u8::try_from(device).unwrap_or(0) } else { 0 })
+        }
+        _ => DeviceId(0),
+    }
+}

@@ -1,0 +1,204 @@
+//! Everything we touch in a program, and why. One table answers every door: the link symbol, `dlsym`,
+//! `cuGetProcAddress`, and `cudaGetDriverEntryPoint`.
+//!
+//! The one symbol exported beside these is `dlsym` itself (see [`crate::doors`]). A twin whose name ends in `_ptsz` is what code
+//! compiled for per-thread default streams calls: stream 0 means another stream there.
+
+use crate::abi::{
+    Dev, DevPtr, Dim3, DriverLaunchConfig, Extent, PitchedPtr, Ptr, RuntimeLaunchConfig, Status, TorchDevice,
+};
+use crate::interpose::interpose;
+use crate::{alloc, doors, launch, names, ops, pt, query};
+use std::ffi::{c_char, c_int, c_uint};
+
+/// `cudaErrorSharedObjectSymbolNotFound`, the same number in the driver API: the library is not loaded.
+const GONE: Status = 302;
+/// `CUBLAS_STATUS_NOT_INITIALIZED`.
+const NO_CUBLAS: Status = 1;
+/// `CUDNN_STATUS_NOT_INITIALIZED` of cuDNN 9.
+const NO_CUDNN: Status = 1001;
+
+interpose! {
+    // Launches, runtime door
+    /// CUDA 12 `<<<>>>`: function, grid, block, arguments and stream of every launch.
+    watch Cudart 0 cudaLaunchKernel(f: Ptr, grid: Dim3, block: Dim3, args: *mut Ptr, shared: usize, stream: Ptr) -> Status [GONE] => launch::Symbol<launch::Own>;
+    /// CUDA 13 `<<<>>>`: the same, with a kernel handle in place of the host function.
+    watch Cudart 0 __cudaLaunchKernel(f: Ptr, grid: Dim3, block: Dim3, args: *mut Ptr, shared: usize, stream: Ptr) -> Status [GONE] => launch::Handle<launch::Own>;
+    /// Launches with attributes (clusters, programmatic dependence).
+    watch Cudart 0 cudaLaunchKernelExC(config: *const RuntimeLaunchConfig, f: Ptr, args: *mut Ptr) -> Status [GONE] => launch::SymbolEx<launch::Own>;
+    /// Cooperative launches.
+    watch Cudart 0 cudaLaunchCooperativeKernel(f: Ptr, grid: Dim3, block: Dim3, args: *mut Ptr, shared: usize, stream: Ptr) -> Status [GONE] => launch::Symbol<launch::Own>;
+    /// A captured graph is one launch.
+    watch Cudart 0 cudaGraphLaunch(exec: Ptr, stream: Ptr) -> Status [GONE] => launch::Graph<launch::Own>;
+    /// CUDA 12 `<<<>>>`: function, grid, block, arguments and stream of every launch.
+    watch Cudart 0 cudaLaunchKernel_ptsz(f: Ptr, grid: Dim3, block: Dim3, args: *mut Ptr, shared: usize, stream: Ptr) -> Status [GONE] => launch::Symbol<launch::PerThread>;
+    /// CUDA 13 `<<<>>>`: the same, with a kernel handle in place of the host function.
+    watch Cudart 0 __cudaLaunchKernel_ptsz(f: Ptr, grid: Dim3, block: Dim3, args: *mut Ptr, shared: usize, stream: Ptr) -> Status [GONE] => launch::Handle<launch::PerThread>;
+    /// Launches with attributes (clusters, programmatic dependence).
+    watch Cudart 0 cudaLaunchKernelExC_ptsz(config: *const RuntimeLaunchConfig, f: Ptr, args: *mut Ptr) -> Status [GONE] => launch::SymbolEx<launch::PerThread>;
+    /// Cooperative launches.
+    watch Cudart 0 cudaLaunchCooperativeKernel_ptsz(f: Ptr, grid: Dim3, block: Dim3, args: *mut Ptr, shared: usize, stream: Ptr) -> Status [GONE] => launch::Symbol<launch::PerThread>;
+    /// A captured graph is one launch.
+    watch Cudart 0 cudaGraphLaunch_ptsz(exec: Ptr, stream: Ptr) -> Status [GONE] => launch::Graph<launch::PerThread>;
+
+    // Launches, driver door: Triton, and the kernels inside cuBLAS and cuDNN
+
+    /// Kernels of vendor libraries and JIT compilers.
+    watch Cuda 4000 cuLaunchKernel(f: Ptr, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Ptr, params: *mut Ptr, extra: *mut Ptr) -> Status [GONE] => launch::Driver<launch::Own>;
+    /// The same with attributes: Triton, cuBLASLt.
+    watch Cuda 11060 cuLaunchKernelEx(config: *const DriverLaunchConfig, f: Ptr, params: *mut Ptr, extra: *mut Ptr) -> Status [GONE] => launch::DriverEx<launch::Own>;
+    /// Cooperative launches.
+    watch Cuda 9000 cuLaunchCooperativeKernel(f: Ptr, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Ptr, params: *mut Ptr) -> Status [GONE] => launch::DriverCooperative<launch::Own>;
+    /// A captured graph is one launch.
+    watch Cuda 10000 cuGraphLaunch(exec: Ptr, stream: Ptr) -> Status [GONE] => launch::Graph<launch::Own>;
+    /// Kernels of vendor libraries and JIT compilers.
+    watch Cuda 7000 cuLaunchKernel_ptsz(f: Ptr, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Ptr, params: *mut Ptr, extra: *mut Ptr) -> Status [GONE] => launch::Driver<launch::PerThread>;
+    /// The same with attributes: Triton, cuBLASLt.
+    watch Cuda 11060 cuLaunchKernelEx_ptsz(config: *const DriverLaunchConfig, f: Ptr, params: *mut Ptr, extra: *mut Ptr) -> Status [GONE] => launch::DriverEx<launch::PerThread>;
+    /// Cooperative launches.
+    watch Cuda 9000 cuLaunchCooperativeKernel_ptsz(f: Ptr, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Ptr, params: *mut Ptr) -> Status [GONE] => launch::DriverCooperative<launch::PerThread>;
+    /// A captured graph is one launch.
+    watch Cuda 10000 cuGraphLaunch_ptsz(exec: Ptr, stream: Ptr) -> Status [GONE] => launch::Graph<launch::PerThread>;
+
+    // Capture: a launch into a stream being captured does not run, so it is not counted
+
+    /// While any capture is in progress, launches ask whether their stream captures.
+    watch Cudart 0 cudaStreamBeginCapture(stream: Ptr, mode: c_int) -> Status [GONE] => launch::Capture;
+    /// As above, into an existing graph.
+    watch Cudart 0 cudaStreamBeginCaptureToGraph(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
+    /// As above, driver door.
+    watch Cuda 10010 cuStreamBeginCapture_v2(stream: Ptr, mode: c_int) -> Status [GONE] => launch::Capture;
+    /// As above, driver door, into an existing graph.
+    watch Cuda 12030 cuStreamBeginCaptureToGraph(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
+    /// While any capture is in progress, launches ask whether their stream captures.
+    watch Cudart 0 cudaStreamBeginCapture_ptsz(stream: Ptr, mode: c_int) -> Status [GONE] => launch::Capture;
+    /// As above, into an existing graph.
+    watch Cudart 0 cudaStreamBeginCaptureToGraph_ptsz(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
+    /// As above, driver door.
+    watch Cuda 10010 cuStreamBeginCapture_v2_ptsz(stream: Ptr, mode: c_int) -> Status [GONE] => launch::Capture;
+    /// As above, driver door, into an existing graph.
+    watch Cuda 12030 cuStreamBeginCaptureToGraph_ptsz(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
+    /// Less of them.
+    watch Cudart 0 cudaStreamEndCapture(stream: Ptr, graph: *mut Ptr) -> Status [GONE] => launch::CaptureEnd;
+    /// Less of them, driver door.
+    watch Cuda 10000 cuStreamEndCapture(stream: Ptr, graph: *mut Ptr) -> Status [GONE] => launch::CaptureEnd;
+    /// Less of them.
+    watch Cudart 0 cudaStreamEndCapture_ptsz(stream: Ptr, graph: *mut Ptr) -> Status [GONE] => launch::CaptureEnd;
+    /// Less of them, driver door.
+    watch Cuda 10000 cuStreamEndCapture_ptsz(stream: Ptr, graph: *mut Ptr) -> Status [GONE] => launch::CaptureEnd;
+
+    // Device memory becomes managed memory, so that it can exceed the GPU
+
+    /// PyTorch's caching allocator and nearly everybody else.
+    replace_by_caller Cudart 0 cudaMalloc(out: *mut Ptr, bytes: usize) -> Status [GONE], caller in "rdx" => alloc::RuntimeMalloc;
+    /// Rows padded to the texture pitch.
+    replace_by_caller Cudart 0 cudaMallocPitch(out: *mut Ptr, pitch: *mut usize, width: usize, height: usize) -> Status [GONE], caller in "r8" => alloc::RuntimeMallocPitch;
+    /// Boxes of padded rows.
+    replace_by_caller Cudart 0 cudaMalloc3D(out: *mut PitchedPtr, extent: Extent) -> Status [GONE], caller in "rsi" => alloc::RuntimeMalloc3D;
+    /// The driver's `cudaMalloc`: Triton, JAX, libraries with their own runtime.
+    replace_by_caller Cuda 3020 cuMemAlloc_v2(out: *mut DevPtr, bytes: usize) -> Status [GONE], caller in "rdx" => alloc::DriverAlloc;
+    /// The driver's `cudaMallocPitch`.
+    replace_by_caller Cuda 3020 cuMemAllocPitch_v2(out: *mut DevPtr, pitch: *mut usize, width: usize, height: usize, element: c_uint) -> Status [GONE], caller in "r9" => alloc::DriverAllocPitch;
+    /// Memory that the program itself made managed is prefetched, too.
+    watch Cudart 0 cudaMallocManaged(out: *mut Ptr, bytes: usize, flags: c_uint) -> Status [GONE] => alloc::RuntimeManaged;
+    /// As above, driver door.
+    watch Cuda 6000 cuMemAllocManaged(out: *mut DevPtr, bytes: usize, flags: c_uint) -> Status [GONE] => alloc::DriverManaged;
+    /// The end of an allocation.
+    watch Cudart 0 cudaFree(ptr: Ptr) -> Status [GONE] => alloc::RuntimeFree;
+    /// The end of an allocation.
+    watch Cuda 3020 cuMemFree_v2(ptr: DevPtr) -> Status [GONE] => alloc::DriverFree;
+    /// May end an allocation of `cudaMalloc`, too.
+    watch Cudart 0 cudaFreeAsync(ptr: Ptr, stream: Ptr) -> Status [GONE] => alloc::RuntimeFreeAsync;
+    /// As above, driver door.
+    watch Cuda 11020 cuMemFreeAsync(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::DriverFreeAsync;
+    /// May end an allocation of `cudaMalloc`, too.
+    watch Cudart 0 cudaFreeAsync_ptsz(ptr: Ptr, stream: Ptr) -> Status [GONE] => alloc::RuntimeFreeAsync;
+    /// As above, driver door.
+    watch Cuda 11020 cuMemFreeAsync_ptsz(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::DriverFreeAsync;
+
+    // Memory that stays device memory, which is said once
+
+    /// Stream-ordered pools have no managed form.
+    watch Cudart 0 cudaMallocAsync(out: *mut Ptr, bytes: usize, stream: Ptr) -> Status [GONE] => alloc::Pool;
+    /// As above.
+    watch Cudart 0 cudaMallocFromPoolAsync(out: *mut Ptr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => alloc::FromPool;
+    /// As above, driver door.
+    watch Cuda 11020 cuMemAllocAsync(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => alloc::DriverPool;
+    /// As above, driver door.
+    watch Cuda 11020 cuMemAllocFromPoolAsync(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => alloc::DriverFromPool;
+    /// Stream-ordered pools have no managed form.
+    watch Cudart 0 cudaMallocAsync_ptsz(out: *mut Ptr, bytes: usize, stream: Ptr) -> Status [GONE] => alloc::Pool;
+    /// As above.
+    watch Cudart 0 cudaMallocFromPoolAsync_ptsz(out: *mut Ptr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => alloc::FromPool;
+    /// As above, driver door.
+    watch Cuda 11020 cuMemAllocAsync_ptsz(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => alloc::DriverPool;
+    /// As above, driver door.
+    watch Cuda 11020 cuMemAllocFromPoolAsync_ptsz(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => alloc::DriverFromPool;
+    /// Expandable segments: virtual memory management is never managed memory.
+    watch Cuda 10020 cuMemCreate(out: *mut u64, bytes: usize, prop: Ptr, flags: u64) -> Status [GONE] => alloc::Vmm;
+    /// Managed memory cannot be exported to another process; the failure is explained.
+    watch Cudart 0 cudaIpcGetMemHandle(handle: Ptr, ptr: Ptr) -> Status [GONE] => alloc::RuntimeIpc;
+    /// As above, driver door.
+    watch Cuda 4010 cuIpcGetMemHandle(handle: Ptr, ptr: DevPtr) -> Status [GONE] => alloc::DriverIpc;
+    /// Takes all memory and every context away under us: the end of our help.
+    watch Cudart 0 cudaDeviceReset() -> Status [GONE] => alloc::Reset;
+    /// As above, driver door.
+    watch Cuda 11000 cuDevicePrimaryCtxReset_v2(device: Dev) -> Status [GONE] => alloc::DriverReset;
+
+    // What the program is told about memory: one story
+
+    /// What there is, and what is free.
+    replace Cudart 0 cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Status [GONE] => query::MemGetInfo;
+    /// As above, driver door.
+    replace Cuda 3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Status [GONE] => query::MemGetInfo;
+    /// What there is.
+    replace Cuda 3020 cuDeviceTotalMem_v2(bytes: *mut usize, device: Dev) -> Status [GONE] => query::DeviceTotalMem;
+    /// What there is, among much else (CUDA 13, and the old layout of CUDA 12).
+    replace Cudart 0 cudaGetDeviceProperties(props: *mut u8, device: c_int) -> Status [GONE] => query::DeviceProperties;
+    /// What there is, among much else (CUDA 12).
+    replace Cudart 0 cudaGetDeviceProperties_v2(props: *mut u8, device: c_int) -> Status [GONE] => query::DeviceProperties;
+
+    // Handles that may come to mean something else
+
+    /// A kernel handle may be reused after this.
+    watch Cuda 2000 cuModuleUnload(module: Ptr) -> Status [GONE] => names::Unload;
+    /// As above.
+    watch Cuda 12000 cuLibraryUnload(library: Ptr) -> Status [GONE] => names::Unload;
+
+    // PyTorch: which blocks of its caching allocator hold a tensor
+
+    /// torch ≥ 2.0.
+    watch C10 0 _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(ptr: Ptr, size: i64, allocated: usize, reserved: usize, device: TorchDevice) => pt::Report;
+    /// torch 1.13.
+    watch C10 0 _ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE(ptr: Ptr, size: i64, allocated: usize, reserved: usize, device: TorchDevice) => pt::Report;
+
+    // Library operations: they name the kernels inside them
+
+    /// Matrix product of any type.
+    watch Cublas 0 cublasGemmEx(handle: Ptr, ta: c_int, tb: c_int, m: c_int, n: c_int, k: c_int, alpha: Ptr, a: Ptr, at: c_int, lda: c_int, b: Ptr, bt: c_int, ldb: c_int, beta: Ptr, c: Ptr, ct: c_int, ldc: c_int, compute: c_int, algo: c_int) -> Status [NO_CUBLAS] => ops::GemmEx;
+    /// Batched matrix product of any type.
+    watch Cublas 0 cublasGemmStridedBatchedEx(handle: Ptr, ta: c_int, tb: c_int, m: c_int, n: c_int, k: c_int, alpha: Ptr, a: Ptr, at: c_int, lda: c_int, sa: i64, b: Ptr, bt: c_int, ldb: c_int, sb: i64, beta: Ptr, c: Ptr, ct: c_int, ldc: c_int, sc: i64, count: c_int, compute: c_int, algo: c_int) -> Status [NO_CUBLAS] => ops::GemmStridedBatchedEx;
+    /// Matrix product, single precision (torch ≤ 2.9).
+    watch Cublas 0 cublasSgemm_v2(handle: Ptr, ta: c_int, tb: c_int, m: c_int, n: c_int, k: c_int, alpha: Ptr, a: Ptr, lda: c_int, b: Ptr, ldb: c_int, beta: Ptr, c: Ptr, ldc: c_int) -> Status [NO_CUBLAS] => ops::Sgemm;
+    /// Matrix product, double precision.
+    watch Cublas 0 cublasDgemm_v2(handle: Ptr, ta: c_int, tb: c_int, m: c_int, n: c_int, k: c_int, alpha: Ptr, a: Ptr, lda: c_int, b: Ptr, ldb: c_int, beta: Ptr, c: Ptr, ldc: c_int) -> Status [NO_CUBLAS] => ops::Dgemm;
+    /// Matrix product with epilogue: `linear`.
+    watch CublasLt 0 cublasLtMatmul(handle: Ptr, desc: Ptr, alpha: Ptr, a: Ptr, ad: Ptr, b: Ptr, bd: Ptr, beta: Ptr, c: Ptr, cd: Ptr, d: Ptr, dd: Ptr, algo: Ptr, workspace: Ptr, size: usize, stream: Ptr) -> Status [NO_CUBLAS] => ops::LtMatmul;
+    /// A cuDNN operation graph: convolutions.
+    watch Cudnn 0 cudnnBackendExecute(handle: Ptr, plan: Ptr, pack: Ptr) -> Status [NO_CUDNN] => ops::CudnnExecute;
+
+    // The other doors: who asks for an address gets ours
+
+    /// Look-up by name; answers for itself, too: libcudart asks for it and uses the answer from then on.
+    replace Cuda 11030 cuGetProcAddress(name: *const c_char, out: *mut Ptr, version: c_int, flags: u64) -> Status [GONE] => doors::GetProcAddress;
+    /// As above, with a status.
+    replace Cuda 12000 cuGetProcAddress_v2(name: *const c_char, out: *mut Ptr, version: c_int, flags: u64, status: *mut c_int) -> Status [GONE] => doors::GetProcAddressV2;
+    /// Look-up through the runtime, at the runtime's own version.
+    replace Cudart 0 cudaGetDriverEntryPoint(name: *const c_char, out: *mut Ptr, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPoint;
+    /// Look-up through the runtime: torch's own driver functions.
+    replace Cudart 0 cudaGetDriverEntryPointByVersion(name: *const c_char, out: *mut Ptr, version: c_uint, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPointByVersion;
+    /// Look-up through the runtime, at the runtime's own version.
+    replace Cudart 0 cudaGetDriverEntryPoint_ptsz(name: *const c_char, out: *mut Ptr, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPointPerThread;
+    /// Look-up through the runtime: torch's own driver functions.
+    replace Cudart 0 cudaGetDriverEntryPointByVersion_ptsz(name: *const c_char, out: *mut Ptr, version: c_uint, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPointByVersionPerThread;
+}
