@@ -47,13 +47,9 @@ kernels! {
     /// A fused graph of cuDNN without convolution: its inputs and outputs.
     GRAPH = "fused_graph", 16;
     /// Batch norm in training, forward.
-    BATCH_NORM_FWD = "bn_fw_tr", 12;
+    BATCH_NORM_FWD = "bn_fw_tr", 8;
     /// Batch norm in training, backward.
-    BATCH_NORM_BWD = "bn_bw", 14;
+    BATCH_NORM_BWD = "bn_bw", 8;
     /// Batch norm, inference.
-    BATCH_NORM_INF = "bn_fw_inf", 8;
-    /// Pooling forward: x, y.
-    POOL_FWD = "pooling_fw", 3;
-    /// State of the random numbers of a dropout descriptor.
-    DROPOUT_INIT = "dropout_init", 1;
+    BATCH_NORM_INF = "bn_fw_inf", 6;
 }

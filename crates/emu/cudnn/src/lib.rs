@@ -1,3 +1,22 @@
-//! placeholder
+//! Stand-in `libcudnn`: convolutions and batch norm as launches that say what they touch.
+//!
+//! Two interfaces end in the same kernels. The graph interface ([`backend`]), through which PyTorch does its convolutions: descriptors
+//! of operations are joined to a graph, a heuristic offers engines, an execution plan runs it. And the older one of plain functions:
+//! batch norm, and convolutions for programs that still use it.
+//!
+//! As in the real library, driver functions come from `cuGetProcAddress` and launches go through `cuLaunchKernel` on the handle's
+//! stream. No engine needs a workspace, and every size asked for is written as 0.
+//!
+//! Functions PyTorch imports and this file does not implement (recurrent networks, CTC loss, spatial transformers, pooling) are
+//! refused by name (`build.rs`). Signatures and enumerations: the cuDNN 9 API documentation.
+
+mod backend;
+mod batch_norm;
+mod convolution;
+mod descriptors;
+mod edge;
+mod handle;
+mod tensor;
+mod version;
 
 include!(concat!(env!("OUT_DIR"), "/refusals.rs"));

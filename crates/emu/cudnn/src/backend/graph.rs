@@ -1,0 +1,221 @@
+//! An operation graph, read: what memory it reads and writes, how much arithmetic it is, which engines can run it.
+//!
+//! A graph runs as one kernel. Tensors marked virtual live in registers; what remains is read or written once. A tensor that
+//! one operation writes and another reads is, for memory, written only.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use deepum_emu_abi::kernels::{CONV_DGRAD, CONV_FWD, CONV_WGRAD, GRAPH, Kernel};
+use deepum_emu_abi::params::{READ, WRITE};
+
+use super::descriptor::Descriptor;
+use super::names::{attr, kind};
+use crate::edge::{Outcome, Status};
+use crate::handle::Handle;
+use crate::tensor::{Elem, Tensor, convolution_flops};
+
+/// A way to run a graph. cuDNN's engine numbers mean nothing across versions; ours are 0 and 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Engine {
+    /// Engine 0: matrix products on tensor cores; fp32 rounds to TF32.
+    TensorCores,
+    /// Engine 1: ordinary cores.
+    Cores,
+}
+
+impl Engine {
+    pub fn new(index: i64) -> Option<Self> {
+        match index {
+            0 => Some(Self::TensorCores),
+            1 => Some(Self::Cores),
+            _ => None,
+        }
+    }
+    pub fn index(self) -> i64 {
+        self as i64
+    }
+    /// `CUDNN_NUMERICAL_NOTE_TENSOR_CORE` (0), by which PyTorch keeps fp32 away from TF32 when told to.
+    pub fn numerical_notes(self) -> &'static [c_int] {
+        match self {
+            Self::TensorCores => &[0],
+            Self::Cores => &[],
+        }
+    }
+}
+
+/// A tensor of the graph that lies in device memory.
+#[derive(Clone, Debug)]
+struct Touched {
+    uid: i64,
+    tensor: Tensor,
+    access: u32,
+}
+
+/// The whole graph.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    kernel: Kernel,
+    /// Type of the operands of its convolution or matrix product, if there is one.
+    product: Option<Elem>,
+    flops: f64,
+    touched: Vec<Touched>,
+    capability: (i32, i32),
+    results: u64,
+}
+
+/// A graph with an engine chosen.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    graph: Graph,
+    engine: Engine,
+}
+
+/// The shape of a tensor descriptor. Vectorised layouts are not supported.
+pub fn tensor(node: &Descriptor) -> Result<Tensor, Status> {
+    if node.longs(attr::TENSOR_VECTOR_COUNT).is_ok_and(|v| v.first().is_some_and(|n| *n != 1)) {
+        return Err(Status::NotSupported);
+    }
+    node.longs(attr::TENSOR_UNIQUE_ID)?;
+    let elem = Elem::new(node.int(attr::TENSOR_DATA_TYPE)?)?;
+    Tensor::new(elem, &node.longs(attr::TENSOR_DIMENSIONS)?, &node.longs(attr::TENSOR_STRIDES)?)
+}
+
+impl Graph {
+    pub fn new(operations: &[Arc<Descriptor>], capability: (i32, i32)) -> Result<Self, Status> {
+        let mut graph = Self { kernel: GRAPH, product: None, flops: 0.0, touched: Vec::new(), capability, results: 0 };
+        if operations.is_empty() {
+            return Err(Status::BadParam);
+        }
+        for operation in operations {
+            graph.add(operation)?;
+        }
+        if graph.touched.len() > graph.room() {
+            return Err(Status::NotSupportedGraph);
+        }
+        Ok(graph)
+    }
+
+    fn room(&self) -> usize {
+        self.kernel.operands
+    }
+
+    fn add(&mut self, op: &Descriptor) -> Outcome {
+        use attr::*;
+        match op.kind() {
+            kind::CONV_FORWARD => {
+                let names = [CONV_FORWARD_X, CONV_FORWARD_W, CONV_FORWARD_Y, CONV_FORWARD_BETA];
+                let [_, w, y] = self.convolution(op, names, CONV_FWD)?;
+                self.flops += convolution_flops(&w, &y);
+            }
+            kind::CONV_BACKWARD_DATA => {
+                let names =
+                    [CONV_BACKWARD_DATA_DY, CONV_BACKWARD_DATA_W, CONV_BACKWARD_DATA_DX, CONV_BACKWARD_DATA_BETA];
+                let [dy, w, _] = self.convolution(op, names, CONV_DGRAD)?;
+                self.flops += convolution_flops(&w, &dy);
+            }
+            kind::CONV_BACKWARD_FILTER => {
+                let names = [
+                    CONV_BACKWARD_FILTER_X,
+                    CONV_BACKWARD_FILTER_DY,
+                    CONV_BACKWARD_FILTER_DW,
+                    CONV_BACKWARD_FILTER_BETA,
+                ];
+                let [_, dy, dw] = self.convolution(op, names, CONV_WGRAD)?;
+                self.flops += convolution_flops(&dw, &dy);
+            }
+            kind::OP_MATMUL => {
+                let a = self.touch(op.child(MATMUL_A)?, READ)?;
+                self.touch(op.child(MATMUL_B)?, READ)?;
+                let c = self.touch(op.child(MATMUL_C)?, WRITE)?;
+                self.product = Some(a.elem);
+                self.flops += 2.0 * c.elements() as f64 * a.dims.last().copied().unwrap_or(1) as f64;
+            }
+            kind::OP_POINTWISE => {
+                let mut largest = 0;
+                for (name, access) in [
+                    (POINTWISE_X, READ),
+                    (POINTWISE_B, READ),
+                    (POINTWISE_T, READ),
+                    (POINTWISE_DY, READ),
+                    (POINTWISE_Y, WRITE),
+                    (POINTWISE_DX, WRITE),
+                ] {
+                    if let Ok(node) = op.child(name) {
+                        largest = largest.max(self.touch(node, access)?.elements());
+                    }
+                }
+                self.flops += largest as f64;
+            }
+            kind::OP_REDUCTION => {
+                self.flops += self.touch(op.child(REDUCTION_X)?, READ)?.elements() as f64;
+                self.touch(op.child(REDUCTION_Y)?, WRITE)?;
+            }
+            _ => return Err(Status::NotSupportedGraph),
+        }
+        Ok(())
+    }
+
+    /// Two inputs and one output, the output blended with `beta`.
+    fn convolution(&mut self, op: &Descriptor, names: [c_int; 4], kernel: Kernel) -> Result<[Tensor; 3], Status> {
+        let [first, second, result, beta] = names;
+        let access = if op.is_nonzero(beta) { READ | WRITE } else { WRITE };
+        let shapes = [
+            self.touch(op.child(first)?, READ)?,
+            self.touch(op.child(second)?, READ)?,
+            self.touch(op.child(result)?, access)?,
+        ];
+        self.kernel = kernel;
+        self.product = Some(shapes[0].elem);
+        Ok(shapes)
+    }
+
+    /// Notes that an operation reads or writes a tensor.
+    fn touch(&mut self, node: &Descriptor, access: u32) -> Result<Tensor, Status> {
+        let shape = tensor(node)?;
+        if access & WRITE != 0 {
+            self.results = self.results.max(shape.elements());
+        }
+        if node.is_nonzero(attr::TENSOR_IS_VIRTUAL) || node.is_nonzero(attr::TENSOR_IS_BY_VALUE) {
+            return Ok(shape);
+        }
+        let uid = *node.longs(attr::TENSOR_UNIQUE_ID)?.first().ok_or(Status::BadParam)?;
+        match self.touched.iter_mut().find(|t| t.uid == uid) {
+            // Read after it was written: from registers.
+            Some(known) if known.access & WRITE != 0 => {}
+            Some(known) => known.access |= access,
+            None => self.touched.push(Touched { uid, tensor: shape.clone(), access }),
+        }
+        Ok(shape)
+    }
+
+    /// Engines that can run it, the fastest first.
+    pub fn engines(&self) -> Vec<Engine> {
+        match self.product {
+            Some(elem) if elem.on_tensor_cores(self.capability) => vec![Engine::TensorCores, Engine::Cores],
+            _ => vec![Engine::Cores],
+        }
+    }
+
+    pub fn plan(self, engine: Engine) -> Plan {
+        Plan { graph: self, engine }
+    }
+}
+
+impl Plan {
+    /// Launches it. `pointer` gives the device address of a tensor by its number.
+    pub fn run(&self, handle: &Handle, pointer: impl Fn(i64) -> Option<u64>) -> Outcome {
+        let graph = &self.graph;
+        let mut operands = Vec::with_capacity(graph.touched.len());
+        for touched in &graph.touched {
+            let at = pointer(touched.uid).filter(|at| *at != 0).ok_or(Status::BadParam)?;
+            operands.push(touched.tensor.operand(at, touched.access));
+        }
+        let class = graph.product.unwrap_or(Elem::F32).class(self.engine == Engine::TensorCores);
+        if graph.kernel == GRAPH {
+            return handle.launch::<{ GRAPH.operands }>(GRAPH, graph.results, graph.flops, class, &operands);
+        }
+        const { assert!(CONV_FWD.operands == CONV_DGRAD.operands && CONV_FWD.operands == CONV_WGRAD.operands) };
+        handle.launch::<{ CONV_FWD.operands }>(graph.kernel, graph.results, graph.flops, class, &operands)
+    }
+}
