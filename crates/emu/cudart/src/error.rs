@@ -25,6 +25,7 @@ pub type Result<T = ()> = std::result::Result<T, Error>;
 
 impl Error {
     pub const INVALID_VALUE: Self = Self(1);
+    pub const INVALID_CONFIGURATION: Self = Self(9);
     pub const INVALID_SYMBOL: Self = Self(13);
     pub const INVALID_MEMCPY_DIRECTION: Self = Self(21);
     pub const INSUFFICIENT_DRIVER: Self = Self(35);

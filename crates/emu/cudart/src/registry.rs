@@ -143,6 +143,9 @@ pub fn add_handle(handle: Handle, kernel: Handle) {
     write().handles.insert(handle as Address, kernel as Address);
 }
 
+/// `CU_LIBRARY_BINARY_IS_PRESERVED`: a registered image stays where it is until it is unregistered, so that the driver need not copy.
+const BINARY_IS_PRESERVED: i32 = 1;
+
 /// The library of an image, loaded on first use.
 fn library(image: Address) -> Result<Handle> {
     let address = match read().images.get(&image) {
@@ -151,15 +154,16 @@ fn library(image: Address) -> Result<Handle> {
         None => return Err(Error::INVALID_RESOURCE_HANDLE),
     };
     let mut loaded = null_mut();
+    let (mut option, mut value) = (BINARY_IS_PRESERVED, 1 as Handle);
     ask!(cuLibraryLoadData(
         &raw mut loaded,
         address as *const c_void,
         null_mut(),
         null_mut(),
         0,
-        null_mut(),
-        null_mut(),
-        0
+        &raw mut option,
+        &raw mut value,
+        1
     ))?;
     let kept = {
         let mut registry = write();

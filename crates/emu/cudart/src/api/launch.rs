@@ -40,14 +40,14 @@ export! {
     fn cudaLaunchKernelExC(config: *const LaunchConfig, function: *const c_void, arguments: *mut *mut c_void) {
         // SAFETY: the program's own configuration.
         let config = unsafe { driver_config(config) }?;
-        drive!(cuLaunchKernelEx(&raw const config, kernel(function)?, arguments, null_mut()))
+        drive!(cuLaunchKernelEx(&raw const config, kernel(function)?, arguments, null_mut())).map_err(of_launch)
     }
 
     fn cudaLaunchKernelExC_ptsz(config: *const LaunchConfig, function: *const c_void, arguments: *mut *mut c_void) {
         // SAFETY: the program's own configuration.
         let mut config = unsafe { driver_config(config) }?;
         config.stream = config.stream.per_thread();
-        drive!(cuLaunchKernelEx(&raw const config, kernel(function)?, arguments, null_mut()))
+        drive!(cuLaunchKernelEx(&raw const config, kernel(function)?, arguments, null_mut())).map_err(of_launch)
     }
 
     fn cudaLaunchCooperativeKernel, cudaLaunchCooperativeKernel_ptsz on stream (
@@ -57,6 +57,7 @@ export! {
         ask!(cuLaunchCooperativeKernel(
             kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, stream, arguments
         ))
+        .map_err(of_launch)
     }
 
     fn __cudaPopCallConfiguration(grid: *mut Dim3, block: *mut Dim3, shared: *mut usize, stream: *mut Stream) {
@@ -103,9 +104,15 @@ fn launch(
         arguments,
         null_mut()
     ))
+    .map_err(of_launch)
+}
+
+/// What the driver calls an invalid value of a launch is an invalid configuration to the runtime.
+fn of_launch(error: Error) -> Error {
+    if error == Error::INVALID_VALUE { Error::INVALID_CONFIGURATION } else { error }
 }
 
 /// Dynamic shared memory, which the driver counts in 32 bits.
 fn shared_bytes(shared: usize) -> Result<c_uint> {
-    c_uint::try_from(shared).map_err(|_| Error::INVALID_VALUE)
+    c_uint::try_from(shared).map_err(|_| Error::INVALID_CONFIGURATION)
 }

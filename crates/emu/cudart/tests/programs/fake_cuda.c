@@ -120,9 +120,9 @@ static int capturing(uintptr_t stream, int *out) { (void)stream; *out = 0; retur
 static int stream_query(uintptr_t stream) { (void)stream; return 600; }
 static int record(uintptr_t event, uintptr_t stream) { say("record %#zx on %#zx", event, stream); return 0; }
 
-static int load(uintptr_t *out, const char *image, void *a, void *b, unsigned c, void *d, void *e, unsigned f) {
-    (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
-    say("load %s", image);
+static int load(uintptr_t *out, const char *image, void *a, void *b, unsigned jit, int *options, uintptr_t *values, unsigned n) {
+    (void)a, (void)b;
+    say("load %s jit %u options %u %d=%zu", image, jit, n, options[0], (size_t)values[0]);
     *out = 0x11b;
     return 0;
 }

@@ -7,6 +7,7 @@
 
 static void *runtime;
 static const char *(*said)(void);
+static void (*fake_fail)(int);
 
 static void *symbol(const char *name) {
     void *found = dlsym(runtime, name);
@@ -132,7 +133,7 @@ static void symbols(void) {
     void *at;
     size_t bytes;
     IS(call(cudaGetSymbolAddress, &at, &host_variable), 0), IS(at, 0x7100);
-    SAID("load IMAGE; global v; ");
+    SAID("load IMAGE jit 0 options 1 1=1; global v; ");
     IS(call(cudaGetSymbolSize, &bytes, &host_variable), 0), IS(bytes, 64);
     IS(call(cudaGetSymbolAddress, &at, &at), 13);
     said();
@@ -181,8 +182,11 @@ static void launches(void) {
 
     IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_missing, g, b, args, 0, s), 98);
     IS(((launch_t *)symbol("cudaLaunchKernel"))(&value, g, b, args, 0, s), 98);
-    IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, g, b, args, (size_t)1 << 32, s), 1);
+    IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, g, b, args, (size_t)1 << 32, s), 9);
     SAID("kernel no; ");
+    fake_fail(1); /* the driver's invalid value */
+    IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, g, b, args, 0, s), 9);
+    said();
 
     struct dim3 pg, pb;
     size_t shared;
@@ -240,11 +244,10 @@ static void sticky(void) {
     int value = 0;
     void *args[] = {&value};
     struct dim3 one = {1, 1, 1};
-    void (*fail)(int) = (void (*)(int))dlsym(dlopen("libcuda.so.1", RTLD_NOW), "fake_fail");
-    fail(701); /* too many resources: only this launch */
+    fake_fail(701); /* too many resources: only this launch */
     IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, one, one, args, 0, NULL), 701);
     IS(call(cudaGetLastError), 701), IS(call(cudaGetLastError), 0);
-    fail(700);
+    fake_fail(700);
     IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, one, one, args, 0, NULL), 700);
     IS(call(cudaGetLastError), 700), IS(call(cudaGetLastError), 700), IS(call(cudaPeekAtLastError), 700);
 }
@@ -261,6 +264,7 @@ int main(int argc, char **argv) {
         return puts("ok"), 0;
     }
     said = (const char *(*)(void))dlsym(driver, "fake_said");
+    fake_fail = (void (*)(int))dlsym(driver, "fake_fail");
     if (!major) { /* a name of no known version */
         int n = -1;
         IS(call(cudaRuntimeGetVersion, &n), 35), IS(call(cudaGetDeviceCount, &n), 35);
