@@ -1,0 +1,110 @@
+//! Moving pages: `UVM_MIGRATE` on the process's address space.
+//!
+//! Synchronous only: the call returns when the bytes are there. An asynchronous one would need a semaphore in a pool
+//! that belongs to the CUDA driver. Waiting happens on the migration thread, which has nothing else to do.
+//! Ask for 2 to 32 MiB at a time: a longer range cannot be called back when a fault overtakes it, a shorter one pays the
+//! fixed cost too often (facts 4.1). For blocks that are where they shall be, the call is the touch
+//! that makes the driver evict them last (facts 4.2).
+
+use crate::attach::{Gpu, place_of, uuid_table};
+use crate::raw::{self, Kernel, Params, RequestError};
+use crate::sys::{self, NvStatus, Uuid, request};
+use deepum_core::units::{AddrRange, Place};
+use std::mem::offset_of;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+/// A process's UVM address space.
+#[derive(Debug)]
+pub struct VaSpace {
+    kernel: Arc<dyn Kernel>,
+    fd: OwnedFd,
+    gpus: Vec<Gpu>,
+}
+
+/// A migration that did not happen.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot move {} at {:?} to {to:?}: {why}", range.len, range.start)]
+pub struct MigrateError {
+    /// What was to move.
+    pub range: AddrRange,
+    /// Where to.
+    pub to: Place,
+    /// Why it did not.
+    pub why: MigrateFailure,
+}
+
+/// Why a migration did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum MigrateFailure {
+    /// Neither the GPU nor the host has room.
+    #[error("no memory left there")]
+    NoMemory,
+    /// Part of it is no managed memory (any more): the program freed it meanwhile.
+    #[error("not managed memory, or freed meanwhile")]
+    NotManaged,
+    /// The device is none of this process's.
+    #[error("no such device in this address space")]
+    NoDevice,
+    /// Anything else.
+    #[error("{0}")]
+    Other(RequestError),
+}
+
+impl VaSpace {
+    /// Takes `fds[uvm]`, and lets the other descriptors go.
+    pub(crate) fn new(kernel: Arc<dyn Kernel>, mut fds: Vec<OwnedFd>, uvm: usize, gpus: &[Gpu]) -> Self {
+        Self { kernel, fd: fds.swap_remove(uvm), gpus: gpus.to_vec() }
+    }
+
+    /// Moves all of `range`, whole pages of managed memory, to `to`, and waits until it is there.
+    ///
+    /// # Errors
+    /// [`MigrateError`]. Part of the range may have moved then.
+    pub fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
+        let fail = |why| MigrateError { range, to, why };
+        let uuid = match to {
+            Place::Host => Some(Uuid::CPU),
+            Place::Device(id) => self.gpus.iter().find(|gpu| gpu.id == id).map(|gpu| gpu.uuid),
+        };
+        let uuid = uuid.ok_or_else(|| fail(MigrateFailure::NoDevice))?.0;
+        let (low, high) = uuid.split_at(8);
+        let word = |half: &[u8]| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let mut params = Params::default();
+        params.put_u64(offset_of!(sys::Migrate, base), range.start.get());
+        params.put_u64(offset_of!(sys::Migrate, length), range.len.get());
+        params.put_u64(offset_of!(sys::Migrate, destination_uuid), word(low));
+        params.put_u64(offset_of!(sys::Migrate, destination_uuid) + 8, word(high));
+        // Any node of the host.
+        params.put_u32(offset_of!(sys::Migrate, cpu_numa_node), u32::MAX);
+        // SAFETY: the only addresses are of the program's managed memory, which the driver checks: it moves pages
+        // between places and changes no byte of them.
+        let done = unsafe {
+            raw::call(&*self.kernel, self.fd.as_fd(), request::MIGRATE, &mut params, |p| {
+                p.u32(offset_of!(sys::Migrate, rm_status))
+            })
+        };
+        done.map_err(|e| {
+            fail(match e.status() {
+                Some(NvStatus::NO_MEMORY) => MigrateFailure::NoMemory,
+                Some(NvStatus::INVALID_ADDRESS) => MigrateFailure::NotManaged,
+                Some(NvStatus::INVALID_DEVICE) => MigrateFailure::NoDevice,
+                _ => MigrateFailure::Other(e),
+            })
+        })
+    }
+
+    /// How many processors can be ours: the GPUs and the host.
+    pub(crate) fn processors(&self) -> usize {
+        self.gpus.len() + 1
+    }
+
+    /// Whose bytes the processor indexes in notices mean; nothing for processors that are none of ours.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub(crate) fn places(&self) -> Result<Vec<Option<Place>>, RequestError> {
+        let table = uuid_table(&*self.kernel, self.fd.as_fd())?;
+        Ok(table.into_iter().map(|uuid| place_of(uuid, &self.gpus)).collect())
+    }
+}

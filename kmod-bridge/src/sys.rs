@@ -1,0 +1,442 @@
+//! Numbers and layouts of nvidia-uvm, and nothing else: the lowest of the three floors.
+//!
+//! Each struct below has the field order and the sizes of one in the driver's `uvm_ioctl.h` or
+//! `uvm_types.h`. None is ever passed to the driver or read from it: they are here so that the
+//! compiler computes the offsets, which the assertions at the end compare with the offsets that
+//! were published for driver 515 to 595, and which `header-check/run` compares with the headers of
+//! any driver source tree. The other floors write and read single words at those offsets.
+
+#![allow(missing_docs, reason = "the names are the driver's; its headers explain them")]
+
+use std::fmt;
+use std::mem::{offset_of, size_of};
+
+/// `ioctl` request numbers: raw small integers, no direction or size in them.
+pub mod request {
+    pub const MIGRATE: u32 = 51;
+    pub const TOOLS_INIT_EVENT_TRACKER: u32 = 56;
+    pub const TOOLS_SET_NOTIFICATION_THRESHOLD: u32 = 57;
+    pub const TOOLS_EVENT_QUEUE_ENABLE_EVENTS: u32 = 58;
+    pub const TOOLS_EVENT_QUEUE_DISABLE_EVENTS: u32 = 59;
+    pub const TOOLS_GET_PROCESSOR_UUID_TABLE: u32 = 64;
+
+    /// The driver's name of a request.
+    pub const fn name(request: u32) -> &'static str {
+        match request {
+            MIGRATE => "UVM_MIGRATE",
+            TOOLS_INIT_EVENT_TRACKER => "UVM_TOOLS_INIT_EVENT_TRACKER",
+            TOOLS_SET_NOTIFICATION_THRESHOLD => "UVM_TOOLS_SET_NOTIFICATION_THRESHOLD",
+            TOOLS_EVENT_QUEUE_ENABLE_EVENTS => "UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS",
+            TOOLS_EVENT_QUEUE_DISABLE_EVENTS => "UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS",
+            TOOLS_GET_PROCESSOR_UUID_TABLE => "UVM_TOOLS_GET_PROCESSOR_UUID_TABLE",
+            _ => "an unknown nvidia-uvm request",
+        }
+    }
+}
+
+/// Outcome of a routed request (`NV_STATUS`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NvStatus(pub u32);
+
+impl NvStatus {
+    pub const OK: Self = Self(0);
+    pub const ILLEGAL_ACTION: Self = Self(0x16);
+    pub const INVALID_ADDRESS: Self = Self(0x1e);
+    pub const INVALID_ARGUMENT: Self = Self(0x1f);
+    pub const INVALID_DEVICE: Self = Self(0x26);
+    pub const NO_MEMORY: Self = Self(0x51);
+}
+
+impl fmt::Display for NvStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0 {
+            0 => "OK",
+            0x3 => "BUSY_RETRY",
+            0x16 => "ILLEGAL_ACTION",
+            0x17 => "IN_USE",
+            0x1b => "INSUFFICIENT_PERMISSIONS",
+            0x1e => "INVALID_ADDRESS",
+            0x1f => "INVALID_ARGUMENT",
+            0x26 => "INVALID_DEVICE",
+            0x40 => "INVALID_STATE",
+            0x4d => "MORE_PROCESSING_REQUIRED",
+            0x51 => "NO_MEMORY",
+            0x56 => "NOT_SUPPORTED",
+            0x5b => "OUT_OF_RANGE",
+            0x5d => "PAGE_TABLE_NOT_AVAIL",
+            0x10005 => "WARN_MORE_PROCESSING_REQUIRED",
+            0x10006 => "WARN_NOTHING_TO_DO",
+            other => return write!(f, "NV_STATUS {other:#x}"),
+        };
+        write!(f, "{name} ({:#x})", self.0)
+    }
+}
+
+/// Every parameter struct fits this buffer with room to spare, so that a driver whose struct grew cannot write past it.
+pub const PARAMS_BYTES: usize = 96;
+
+/// A processor's UUID, as `cuDeviceGetUuid_v2` gives it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Uuid(pub [u8; 16]);
+
+impl Uuid {
+    /// The host's processors (`NV_PROCESSOR_UUID_CPU_DEFAULT`).
+    pub const CPU: Self =
+        Self([0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73]);
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Rows of the largest UUID table any driver copies out (`UVM_MAX_PROCESSORS_V2`, from 555).
+pub const UUID_TABLE_ROWS: usize = 257;
+
+/// `UVM_MIGRATE_PARAMS`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Migrate {
+    pub base: u64,
+    pub length: u64,
+    pub destination_uuid: [u8; 16],
+    pub flags: u32,
+    pub semaphore_address: u64,
+    pub semaphore_payload: u32,
+    pub cpu_numa_node: i32,
+    pub user_space_start: u64,
+    pub user_space_length: u64,
+    pub rm_status: u32,
+}
+
+/// `UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS`, the part that never changed.
+#[derive(Debug)]
+#[repr(C)]
+pub struct InitTrackerHead {
+    pub queue_buffer: u64,
+    pub queue_buffer_size: u64,
+    pub control_buffer: u64,
+    pub processor: [u8; 16],
+    pub all_processors: u32,
+    pub uvm_fd: u32,
+}
+
+/// The same struct in 515 to 550.40 and again from 565: 56 bytes.
+#[derive(Debug)]
+#[repr(C)]
+pub struct InitTracker515 {
+    pub head: InitTrackerHead,
+    pub rm_status: u32,
+}
+
+/// In 550.54 to 555: 64 bytes.
+#[derive(Debug)]
+#[repr(C)]
+pub struct InitTracker550 {
+    pub head: InitTrackerHead,
+    pub rm_status: u32,
+    pub requested_version: u32,
+    pub granted_version: u32,
+}
+
+/// In 560: 56 bytes.
+#[derive(Debug)]
+#[repr(C)]
+pub struct InitTracker560 {
+    pub head: InitTrackerHead,
+    pub version: u32,
+    pub rm_status: u32,
+}
+
+/// `UVM_TOOLS_SET_NOTIFICATION_THRESHOLD_PARAMS`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct SetThreshold {
+    pub notification_threshold: u32,
+    pub rm_status: u32,
+}
+
+/// `UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS_PARAMS`, and the same of `DISABLE`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct EnableEvents {
+    pub event_type_flags: u64,
+    pub rm_status: u32,
+}
+
+/// `UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS` in 515 to 550.40; 550.54 to 555 append a version.
+#[derive(Debug)]
+#[repr(C)]
+pub struct UuidTable515 {
+    pub table_ptr: u64,
+    pub count: u32,
+    pub rm_status: u32,
+}
+
+/// In 550.54 to 555.
+#[derive(Debug)]
+#[repr(C)]
+pub struct UuidTable550 {
+    pub table_ptr: u64,
+    pub count: u32,
+    pub rm_status: u32,
+    pub version: u32,
+}
+
+/// In 560.
+#[derive(Debug)]
+#[repr(C)]
+pub struct UuidTable560 {
+    pub table_ptr: u64,
+    pub version: u32,
+    pub rm_status: u32,
+}
+
+/// From 565.
+#[derive(Debug)]
+#[repr(C)]
+pub struct UuidTable565 {
+    pub table_ptr: u64,
+    pub rm_status: u32,
+}
+
+/// `UvmToolsEventControlData`, the page both sides of the tools queue write.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Control {
+    pub get_ahead: u32,
+    pub get_behind: u32,
+    pub put_ahead: u32,
+    pub put_behind: u32,
+    pub dropped: [u64; EVENT_TYPES],
+}
+
+/// Slots of `Control::dropped`.
+pub const EVENT_TYPES: usize = 64;
+
+/// Bytes of one queue entry (`UvmEventEntry`, version 1).
+pub const ENTRY_BYTES: usize = 64;
+
+/// Event types: byte 0 of an entry, bit number of the enable mask, index into `dropped`.
+pub mod event {
+    pub const MIGRATION: u8 = 2;
+    pub const GPU_FAULT: u8 = 3;
+    pub const FATAL_FAULT: u8 = 6;
+    pub const THRASHING: u8 = 10;
+    pub const MAP_REMOTE: u8 = 13;
+}
+
+/// `UvmEventGpuFaultInfo`, version 1.
+#[derive(Debug)]
+#[repr(C)]
+pub struct GpuFault {
+    pub event_type: u8,
+    pub fault_type: u8,
+    pub access_type: u8,
+    pub gpu_index: u8,
+    pub gpc_id: u16,
+    pub client_id: u16,
+    pub address: u64,
+    pub time_stamp: u64,
+    pub time_stamp_gpu: u64,
+    pub batch_id: u32,
+    pub client_type: u8,
+}
+
+/// `UvmEventMigrationInfo`, version 1.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Migration {
+    pub event_type: u8,
+    pub cause: u8,
+    pub src_index: u8,
+    pub dst_index: u8,
+    pub address: u64,
+    pub bytes: u64,
+    pub begin_time_stamp: u64,
+    pub end_time_stamp: u64,
+    pub range_group_id: u64,
+    pub begin_time_stamp_gpu: u64,
+    pub end_time_stamp_gpu: u64,
+}
+
+/// `accessType` values of a fault.
+pub mod access {
+    pub const READ: u8 = 1;
+    pub const WRITE: u8 = 2;
+    pub const ATOMIC: u8 = 3;
+    pub const PREFETCH: u8 = 4;
+}
+
+/// `cause` values of a migration.
+pub mod cause {
+    pub const USER: u8 = 1;
+    pub const COHERENCE: u8 = 2;
+    pub const PREFETCH: u8 = 3;
+    pub const EVICTION: u8 = 4;
+    pub const ACCESS_COUNTERS: u8 = 5;
+}
+
+/// One line of the header check: a C type, a member path in it (nothing: its size), the number we count with.
+#[derive(Clone, Copy, Debug)]
+pub struct Expect {
+    pub c_type: &'static str,
+    pub member: Option<&'static str>,
+    pub bytes: usize,
+}
+
+macro_rules! expect {
+    ($c:literal, size, $n:expr) => {
+        Expect { c_type: $c, member: None, bytes: $n }
+    };
+    ($c:literal, $member:literal, $n:expr) => {
+        Expect { c_type: $c, member: Some($member), bytes: $n }
+    };
+}
+
+/// What holds in every driver from 515 on.
+pub const EXPECT_ALWAYS: &[Expect] = &[
+    expect!("UVM_MIGRATE_PARAMS", size, size_of::<Migrate>()),
+    expect!("UVM_MIGRATE_PARAMS", "base", offset_of!(Migrate, base)),
+    expect!("UVM_MIGRATE_PARAMS", "length", offset_of!(Migrate, length)),
+    expect!("UVM_MIGRATE_PARAMS", "destinationUuid", offset_of!(Migrate, destination_uuid)),
+    expect!("UVM_MIGRATE_PARAMS", "flags", offset_of!(Migrate, flags)),
+    expect!("UVM_MIGRATE_PARAMS", "cpuNumaNode", offset_of!(Migrate, cpu_numa_node)),
+    expect!("UVM_MIGRATE_PARAMS", "rmStatus", offset_of!(Migrate, rm_status)),
+    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "queueBuffer", offset_of!(InitTrackerHead, queue_buffer)),
+    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "queueBufferSize", offset_of!(InitTrackerHead, queue_buffer_size)),
+    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "controlBuffer", offset_of!(InitTrackerHead, control_buffer)),
+    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "processor", offset_of!(InitTrackerHead, processor)),
+    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "allProcessors", offset_of!(InitTrackerHead, all_processors)),
+    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "uvmFd", offset_of!(InitTrackerHead, uvm_fd)),
+    expect!("UVM_TOOLS_SET_NOTIFICATION_THRESHOLD_PARAMS", size, size_of::<SetThreshold>()),
+    expect!("UVM_TOOLS_SET_NOTIFICATION_THRESHOLD_PARAMS", "rmStatus", offset_of!(SetThreshold, rm_status)),
+    expect!("UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS_PARAMS", size, size_of::<EnableEvents>()),
+    expect!("UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS_PARAMS", "rmStatus", offset_of!(EnableEvents, rm_status)),
+    expect!("UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS_PARAMS", "rmStatus", offset_of!(EnableEvents, rm_status)),
+];
+
+/// The tools queue, in every driver from 515 on.
+pub const EXPECT_QUEUE: &[Expect] = &[
+    expect!("UvmEventEntry", size, ENTRY_BYTES),
+    expect!("UvmToolsEventControlData", size, size_of::<Control>()),
+    expect!("UvmToolsEventControlData", "get_ahead", offset_of!(Control, get_ahead)),
+    expect!("UvmToolsEventControlData", "get_behind", offset_of!(Control, get_behind)),
+    expect!("UvmToolsEventControlData", "put_ahead", offset_of!(Control, put_ahead)),
+    expect!("UvmToolsEventControlData", "put_behind", offset_of!(Control, put_behind)),
+    expect!("UvmToolsEventControlData", "dropped", offset_of!(Control, dropped)),
+    expect!("UvmEventGpuFaultInfo", size, size_of::<GpuFault>()),
+    expect!("UvmEventGpuFaultInfo", "accessType", offset_of!(GpuFault, access_type)),
+    expect!("UvmEventGpuFaultInfo", "gpuIndex", offset_of!(GpuFault, gpu_index)),
+    expect!("UvmEventGpuFaultInfo", "address", offset_of!(GpuFault, address)),
+    expect!("UvmEventGpuFaultInfo", "timeStamp", offset_of!(GpuFault, time_stamp)),
+    expect!("UvmEventGpuFaultInfo", "batchId", offset_of!(GpuFault, batch_id)),
+    expect!("UvmEventGpuFaultInfo", "clientType", offset_of!(GpuFault, client_type)),
+    expect!("UvmEventMigrationInfo", size, size_of::<Migration>()),
+    expect!("UvmEventMigrationInfo", "migrationCause", offset_of!(Migration, cause)),
+    expect!("UvmEventMigrationInfo", "srcIndex", offset_of!(Migration, src_index)),
+    expect!("UvmEventMigrationInfo", "dstIndex", offset_of!(Migration, dst_index)),
+    expect!("UvmEventMigrationInfo", "address", offset_of!(Migration, address)),
+    expect!("UvmEventMigrationInfo", "migratedBytes", offset_of!(Migration, bytes)),
+    expect!("UvmEventMigrationInfo", "endTimeStamp", offset_of!(Migration, end_time_stamp)),
+];
+
+/// The two structs that changed, by the first driver with each shape.
+pub const EXPECT_SHAPES: &[(&str, &[Expect])] = &[
+    (
+        "515",
+        &[
+            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", size, size_of::<InitTracker515>()),
+            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "rmStatus", offset_of!(InitTracker515, rm_status)),
+            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "count", offset_of!(UuidTable515, count)),
+            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "rmStatus", offset_of!(UuidTable515, rm_status)),
+        ],
+    ),
+    (
+        "550.54",
+        &[
+            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", size, size_of::<InitTracker550>()),
+            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "rmStatus", offset_of!(InitTracker550, rm_status)),
+            expect!(
+                "UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS",
+                "requestedVersion",
+                offset_of!(InitTracker550, requested_version)
+            ),
+            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", size, size_of::<UuidTable550>()),
+            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "rmStatus", offset_of!(UuidTable550, rm_status)),
+        ],
+    ),
+    (
+        "560",
+        &[
+            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", size, size_of::<InitTracker560>()),
+            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "version", offset_of!(InitTracker560, version)),
+            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "rmStatus", offset_of!(InitTracker560, rm_status)),
+            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "version", offset_of!(UuidTable560, version)),
+            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "rmStatus", offset_of!(UuidTable560, rm_status)),
+        ],
+    ),
+    (
+        "565",
+        &[
+            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", size, size_of::<InitTracker515>()),
+            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "rmStatus", offset_of!(InitTracker515, rm_status)),
+            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "rmStatus", offset_of!(UuidTable565, rm_status)),
+        ],
+    ),
+];
+
+// Offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1).
+const _: () = {
+    assert!(size_of::<Migrate>() == 80);
+    assert!(offset_of!(Migrate, destination_uuid) == 16);
+    assert!(offset_of!(Migrate, flags) == 32);
+    assert!(offset_of!(Migrate, semaphore_address) == 40);
+    assert!(offset_of!(Migrate, semaphore_payload) == 48);
+    assert!(offset_of!(Migrate, cpu_numa_node) == 52);
+    assert!(offset_of!(Migrate, user_space_start) == 56);
+    assert!(offset_of!(Migrate, rm_status) == 72);
+
+    assert!(size_of::<InitTracker515>() == 56);
+    assert!(size_of::<InitTracker550>() == 64);
+    assert!(size_of::<InitTracker560>() == 56);
+    assert!(offset_of!(InitTrackerHead, processor) == 24);
+    assert!(offset_of!(InitTrackerHead, all_processors) == 40);
+    assert!(offset_of!(InitTrackerHead, uvm_fd) == 44);
+    assert!(offset_of!(InitTracker515, rm_status) == 48);
+    assert!(offset_of!(InitTracker550, rm_status) == 48);
+    assert!(offset_of!(InitTracker550, requested_version) == 52);
+    assert!(offset_of!(InitTracker560, version) == 48);
+    assert!(offset_of!(InitTracker560, rm_status) == 52);
+
+    assert!(size_of::<SetThreshold>() == 8);
+    assert!(offset_of!(SetThreshold, rm_status) == 4);
+    assert!(size_of::<EnableEvents>() == 16);
+    assert!(offset_of!(EnableEvents, rm_status) == 8);
+    assert!(offset_of!(UuidTable515, rm_status) == 12);
+    assert!(size_of::<UuidTable550>() == 24);
+    assert!(offset_of!(UuidTable550, rm_status) == 12);
+    assert!(offset_of!(UuidTable560, version) == 8);
+    assert!(offset_of!(UuidTable560, rm_status) == 12);
+    assert!(offset_of!(UuidTable565, rm_status) == 8);
+
+    assert!(size_of::<Control>() == 528);
+    assert!(offset_of!(Control, dropped) == 16);
+    assert!(size_of::<GpuFault>() == 40);
+    assert!(offset_of!(GpuFault, access_type) == 2);
+    assert!(offset_of!(GpuFault, gpu_index) == 3);
+    assert!(offset_of!(GpuFault, address) == 8);
+    assert!(offset_of!(GpuFault, time_stamp) == 16);
+    assert!(offset_of!(GpuFault, batch_id) == 32);
+    assert!(offset_of!(GpuFault, client_type) == 36);
+    assert!(size_of::<Migration>() == 64);
+    assert!(offset_of!(Migration, cause) == 1);
+    assert!(offset_of!(Migration, src_index) == 2);
+    assert!(offset_of!(Migration, dst_index) == 3);
+    assert!(offset_of!(Migration, address) == 8);
+    assert!(offset_of!(Migration, bytes) == 16);
+    assert!(offset_of!(Migration, end_time_stamp) == 32);
+
+    assert!(size_of::<InitTracker550>() <= PARAMS_BYTES && size_of::<Migrate>() <= PARAMS_BYTES);
+};

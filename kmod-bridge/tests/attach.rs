@@ -1,0 +1,135 @@
+//! Attaching to drivers of all four shapes, and being refused.
+
+mod common;
+
+use common::{Fake, GPU1, SHAPES, Shape};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
+use deepum_kmod_bridge::{MigrateFailure, Support, Unavailable};
+
+#[test]
+fn every_shape_attaches_and_finds_the_address_space() {
+    for (shape, version) in SHAPES {
+        let (fake, bridge) = Fake::new(shape, version).open(1024);
+        assert!(bridge.queue.is_ok() && bridge.va_space.is_ok(), "{shape:?}: {bridge:?}");
+        assert_eq!(bridge.support.version().unwrap().to_string(), version);
+        let state = fake.state.lock().unwrap();
+        assert_eq!(state.memory.capacity, 1024);
+        assert_eq!(state.threshold, Some(1));
+        assert_eq!(state.enabled, 1 << 2 | 1 << 3 | 1 << 6 | 1 << 10 | 1 << 13);
+    }
+}
+
+#[test]
+fn a_refusal_is_read_from_the_word_of_its_shape() {
+    for (shape, version) in SHAPES {
+        let mut fake = Fake::new(shape, version);
+        fake.refuse = Some((56, 0x56));
+        let (_, bridge) = fake.open(64);
+        let text = bridge.queue.unwrap_err().to_string();
+        assert!(text.contains("NOT_SUPPORTED (0x56)") && text.contains("launch arguments"), "{shape:?}: {text}");
+        assert!(bridge.va_space.is_ok(), "moving pages does not need notices");
+    }
+}
+
+#[test]
+fn without_the_tools_node_pages_can_still_be_moved() {
+    for (shape, version) in SHAPES {
+        let mut fake = Fake::new(shape, version);
+        fake.tools_missing = true;
+        let (fake, bridge) = fake.open(64);
+        let reason = bridge.queue.unwrap_err();
+        assert!(matches!(reason, Unavailable::ToolsNode(_)));
+        assert!(reason.to_string().contains("/dev/nvidia-uvm-tools"), "{reason}");
+        let range = AddrRange::new(DevAddr(0x4000_0000), Bytes::mib(4));
+        bridge.va_space.unwrap().migrate(range, Place::Device(DeviceId(1))).unwrap();
+        assert_eq!(fake.state.lock().unwrap().migrations, [(0x4000_0000, 4 << 20, GPU1.uuid.0, 0, u32::MAX)]);
+    }
+}
+
+#[test]
+fn no_address_space_means_nothing_to_work_with() {
+    for (shape, version) in SHAPES {
+        let mut fake = Fake::new(shape, version);
+        fake.va_space = None;
+        let (_, bridge) = fake.open(64);
+        assert!(bridge.queue.unwrap_err().to_string().contains("ILLEGAL_ACTION (0x16)"));
+        assert!(matches!(bridge.va_space, Err(Unavailable::NoVaSpace { tried: 2 })), "{shape:?}");
+    }
+}
+
+#[test]
+fn later_refusals_leave_the_queue_detached() {
+    for number in [57, 58] {
+        let mut fake = Fake::new(Shape::D580, "580.65.06");
+        fake.refuse = Some((number, 0x40));
+        let (fake, bridge) = fake.open(64);
+        assert!(bridge.queue.unwrap_err().to_string().contains("INVALID_STATE"));
+        assert_eq!(
+            fake.state.lock().unwrap().requests.iter().filter(|r| **r == 59).count(),
+            1,
+            "disabled on the way out"
+        );
+    }
+}
+
+#[test]
+fn a_failing_system_call_is_named() {
+    let mut fake = Fake::new(Shape::D535, "535.54.03");
+    fake.errno = Some(libc::EINVAL);
+    let (_, bridge) = fake.open(64);
+    assert!(bridge.queue.unwrap_err().to_string().contains("UVM_TOOLS_INIT_EVENT_TRACKER failed"));
+    assert!(matches!(bridge.va_space, Err(Unavailable::NoVaSpace { .. })));
+}
+
+#[test]
+fn an_old_driver_is_left_alone_and_a_new_one_attached_warily() {
+    let (fake, bridge) = Fake::new(Shape::D535, "470.256.02").open(64);
+    assert!(bridge.queue.unwrap_err().to_string().contains("470.256.02"));
+    assert!(matches!(bridge.va_space, Err(Unavailable::Driver { .. })));
+    assert_eq!(fake.state.lock().unwrap().requests, [], "nothing was asked of it");
+
+    let (_, bridge) = Fake::new(Shape::D580, "640.10").open(64);
+    assert!(bridge.queue.is_ok() && matches!(bridge.support, Support::Newer(_)));
+    let mut unnamed = Fake::new(Shape::D560, "");
+    unnamed.version = None;
+    let (_, bridge) = unnamed.open(64);
+    assert!(bridge.queue.is_ok() && bridge.support == Support::Unnamed && bridge.support.warning().is_some());
+}
+
+#[test]
+fn queue_sizes_the_driver_would_refuse_are_refused_by_name() {
+    for entries in [0, 1, 3, 1 << 25] {
+        let (_, bridge) = Fake::new(Shape::D580, "580.65.06").open(entries);
+        assert!(bridge.queue.unwrap_err().to_string().contains(&entries.to_string()));
+    }
+}
+
+#[test]
+fn migrations_go_where_they_are_told_and_failures_have_a_reason() {
+    let host = Place::Host;
+    let range = AddrRange::new(DevAddr(0x7f00_0020_0000), Bytes::mib(2));
+    let (fake, bridge) = Fake::new(Shape::D580, "595.45.04").open(64);
+    let space = bridge.va_space.unwrap();
+    space.migrate(range, host).unwrap();
+    assert_eq!(fake.state.lock().unwrap().migrations, [(0x7f00_0020_0000, 2 << 20, common::CPU_UUID, 0, u32::MAX)]);
+    let nowhere = space.migrate(range, Place::Device(DeviceId(9))).unwrap_err();
+    assert!(matches!(nowhere.why, MigrateFailure::NoDevice));
+
+    for (status, text) in
+        [(0x51, "no memory"), (0x1e, "freed meanwhile"), (0x26, "no such device"), (0x40, "INVALID_STATE")]
+    {
+        let mut fake = Fake::new(Shape::D580, "595.45.04");
+        fake.refuse = Some((51, status));
+        let (_, bridge) = fake.open(64);
+        let error = bridge.va_space.unwrap().migrate(range, host).unwrap_err().to_string();
+        assert!(error.contains(text) && error.contains("0x7f0000200000"), "{error}");
+    }
+}
+
+#[test]
+fn dropping_the_queue_stops_the_driver_first() {
+    let (fake, bridge) = Fake::new(Shape::D580, "580.65.06").open(64);
+    drop(bridge);
+    let state = fake.state.lock().unwrap();
+    assert_eq!((state.enabled, state.requests.last()), (0, Some(&59)));
+}
