@@ -12,6 +12,8 @@
 //! Reading order: [`symbols`] is the list of everything we touch; [`interpose`] makes a row of it an exported function;
 //! [`launch`], [`alloc`], [`query`] and [`pt`] are what happens then; [`link`] is where it goes.
 
+#![cfg_attr(test, allow(dead_code, reason = "unit tests do not export, so nothing calls what is exported"))]
+
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux", target_env = "gnu")))]
 compile_error!("libdeepum.so knows the calling convention and dynamic linker of x86-64 GNU/Linux only");
 

@@ -31,6 +31,7 @@ macro_rules! operations {
 
         impl $hook {
             /// The operation begins.
+            #[allow(clippy::too_many_arguments, reason = "the library's own")]
             pub unsafe fn before($(_: $t),*) -> Option<Outer> {
                 enter($name)
             }

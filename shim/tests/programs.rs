@@ -1,0 +1,208 @@
+//! The C programs of `tests/programs`, each one situation, under the preload against the fake CUDA.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/programs");
+
+/// The library under test: it lies beside this test's own executable, or one folder up.
+fn library() -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    here.ancestors()
+        .skip(1)
+        .take(2)
+        .map(|dir| dir.join("libdeepum.so"))
+        .find(|path| path.exists())
+        .expect("cargo builds the library before its tests")
+}
+
+/// The folder of built programs.
+fn programs() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let out = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("programs");
+        let build = Command::new(format!("{SOURCES}/build")).arg(&out).output().unwrap();
+        assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));
+        out
+    })
+}
+
+/// A command under the preload.
+fn preloaded(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", library()).env("LD_LIBRARY_PATH", programs());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("DEEPUM") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs a program, which must find everything as it should be; gives what was said on stderr.
+#[track_caller]
+fn passes(name: &str, set: impl FnOnce(&mut Command)) -> String {
+    let mut command = preloaded(programs().join(name));
+    set(&mut command);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{name}: {:?}\n{}", output.status, stderr(&output));
+    assert!(output.stdout.is_empty());
+    stderr(&output)
+}
+
+fn plainly(_: &mut Command) {}
+
+#[test]
+fn every_door_is_one_launch_and_one_call() {
+    passes("once", plainly);
+}
+
+#[test]
+fn progress_is_written_while_awake() {
+    passes("awake", plainly);
+}
+
+#[test]
+fn large_device_memory_becomes_managed_and_the_rest_says_why_not() {
+    let said = passes("alloc", plainly);
+    for part in ["error 801", "cudaMallocAsync memory stays device memory", "cuMemCreate memory", "CUDA IPC"] {
+        assert_eq!(said.matches(part).count(), 1, "{part:?} in\n{said}");
+    }
+}
+
+#[test]
+fn host_memory_is_not_promised_twice() {
+    let said = passes("limit", |c| {
+        c.env("FAKE_MIB", "64").env("DEEPUM_HOST_BUDGET", "32MiB");
+    });
+    assert_eq!(said.matches("out-of-memory").count(), 1, "{said}");
+    assert!(said.contains("8.00 MiB more") && said.contains("96.00 MiB are in use"), "{said}");
+}
+
+#[test]
+fn every_look_up_is_answered_from_the_table() {
+    passes("doors", plainly);
+}
+
+#[test]
+fn a_second_interposer_sees_each_call_once() {
+    passes("chain", |c| {
+        c.env("LD_PRELOAD", format!("{} {}", library().display(), programs().join("libnext.so").display()));
+    });
+}
+
+#[test]
+fn errno_is_the_programs() {
+    passes("errno", plainly);
+}
+
+#[test]
+fn forked_children_are_on_their_own() {
+    passes("fork", plainly);
+}
+
+#[test]
+fn a_runtime_opened_late_and_locally_is_found() {
+    passes("late", plainly);
+}
+
+#[test]
+fn threads_launch_and_allocate_at_once() {
+    passes("threads", plainly);
+}
+
+#[test]
+fn the_end_of_the_program_is_quiet() {
+    for _ in 0..5 {
+        passes("exit", plainly);
+    }
+}
+
+#[test]
+fn a_launch_left_by_longjmp_leaves_no_trace() {
+    passes("longjmp", plainly);
+}
+
+#[test]
+fn a_library_that_is_not_there_gives_its_own_error() {
+    assert_eq!(passes("missing", plainly), "");
+}
+
+#[test]
+fn communication_libraries_keep_device_memory() {
+    passes("nccl", plainly);
+}
+
+#[test]
+fn pytorch_keeps_its_own_accounts() {
+    passes("torch_blocks", plainly);
+}
+
+#[test]
+fn off_is_a_true_no_op() {
+    let quiet = passes("off", |c| {
+        c.arg("never").env("DEEPUM", "0").env("DEEPUM_POLCY", "x");
+    });
+    assert_eq!(quiet, "");
+}
+
+#[test]
+fn a_gpu_that_cannot_fault_turns_it_off_with_one_line() {
+    let said = passes("off", |c| {
+        c.env("FAKE_NO_CONCURRENT", "1");
+    });
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("concurrentManagedAccess"), "{said}");
+}
+
+#[test]
+fn a_bad_variable_costs_one_line_at_the_first_cuda_call() {
+    let said = passes("nccl", |c| {
+        c.env("DEEPUM_POLICY", "lru").env("DEEPUM_BUGET", "1");
+    });
+    assert_eq!(said.matches("DEEPUM_POLICY=lru is not allowed").count(), 1, "{said}");
+    assert_eq!(said.matches("did you mean DEEPUM_").count(), 1, "{said}");
+}
+
+/// Programs that have nothing to do with CUDA run as if we were not there: same output, no word of ours, also with a variable that
+/// would be complained about.
+#[test]
+fn programs_without_cuda_do_not_notice() {
+    for words in [&["ls", "/"][..], &["gcc", "--version"], &["sh", "-c", "ls / | sort | wc -l"], &["true"]] {
+        let plain = Command::new(words[0]).args(&words[1..]).output().unwrap();
+        let under = preloaded(words[0]).args(&words[1..]).env("DEEPUM_POLCY", "x").output().unwrap();
+        assert_eq!(plain, under, "{words:?}");
+    }
+}
+
+/// What the library exports is the table and `dlsym`, and nothing else.
+#[test]
+fn the_export_list_is_the_table() {
+    let nm = Command::new("nm").args(["-D", "--defined-only"]).arg(library()).output().unwrap();
+    let mut exported: Vec<String> = String::from_utf8(nm.stdout)
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.split_whitespace().last().map(str::to_owned))
+        .collect();
+    exported.sort();
+    // A row is `kind Lib since name(`; the macro that makes the export is the one that makes the table.
+    let mut table: Vec<String> = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/symbols.rs"))
+        .unwrap()
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.trim_start().splitn(4, ' ');
+            let kind = words.next()?;
+            let name = words.nth(2)?.split('(').next()?;
+            ["watch", "replace", "replace_by_caller"].contains(&kind).then(|| name.to_owned())
+        })
+        .chain(["dlsym".to_owned()])
+        .collect();
+    table.sort();
+    assert!(table.len() > 70);
+    assert_eq!(exported, table);
+}

@@ -1,0 +1,38 @@
+// Awake, each launch is followed by a write of its number into its stream's word; dormant and captured ones are not.
+#include "check.h"
+#include "cuda.h"
+int main(void) {
+    void *p, *graph;
+    EQUAL(cudaMalloc(&p, 4 << 20), 0);
+    ARGS(args, p);
+    EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
+    EQUAL(fake_calls("cuStreamWriteValue64_v2"), 0);
+    ring()[RING_MODE] = 1;
+    EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
+    EQUAL(fake_calls("cuStreamWriteValue64_v2"), 1);
+    EQUAL(fake_progress(0), 2);
+    uint64_t word = fake_progress(1);
+    EQUAL(*(volatile uint64_t *)word, 2);
+    EQUAL(cuLaunchKernel(KERNEL, 1, 1, 1, 1, 1, 1, 0, (void *)0x5000, args, NULL), 0);
+    EQUAL(fake_progress(0), 3);
+    CHECK(fake_progress(1) != word);
+    // The same stream, the same word; the legacy stream has two handles.
+    EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, (void *)1), 0);
+    EQUAL(fake_progress(1), word);
+    EQUAL(cudaStreamBeginCapture(NULL, 0), 0);
+    EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
+    EQUAL(cudaStreamEndCapture(NULL, &graph), 0);
+    fake_fail("cuLaunchKernel", 1);
+    EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 1);
+    EQUAL(fake_calls("cuStreamWriteValue64_v2"), 3);
+    EQUAL(counter(PROGRESS_WRITES), 3);
+    // A kernel's name and layout are asked for once, until a module goes.
+    int asked = fake_calls("cuFuncGetName");
+    for (int i = 0; i < 100; i++) EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
+    EQUAL(fake_calls("cuFuncGetName"), asked);
+    EQUAL(cuModuleUnload((void *)3), 0);
+    EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
+    EQUAL(fake_calls("cuFuncGetName"), asked + 1);
+    EQUAL(counter(WITHOUT_LAYOUT), 0);
+    return 0;
+}

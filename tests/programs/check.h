@@ -1,0 +1,50 @@
+// What every program here uses: a check that says where it failed, and the shim's counters.
+#pragma once
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHECK(condition)                                                                              \
+    do {                                                                                              \
+        if (!(condition)) {                                                                           \
+            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                 \
+            _exit(1);                                                                                 \
+        }                                                                                             \
+    } while (0)
+#define EQUAL(have, want)                                                                             \
+    do {                                                                                              \
+        uint64_t have_ = (uint64_t)(have), want_ = (uint64_t)(want);                                  \
+        if (have_ != want_) {                                                                         \
+            fprintf(stderr, "%s:%d: %s is %" PRIu64 ", not %" PRIu64 "\n", __FILE__, __LINE__, #have, have_, want_); \
+            _exit(1);                                                                                 \
+        }                                                                                             \
+    } while (0)
+
+// The record ring of this process, found by its first word, read by the words of docs/ring.md; NULL if there is none.
+static inline volatile uint64_t *ring(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    volatile uint64_t *found = NULL;
+    while (!found && fgets(line, sizeof line, maps)) {
+        unsigned long from, to;
+        char mode[5];
+        if (sscanf(line, "%lx-%lx %4s", &from, &to, mode) != 3 || strcmp(mode, "rw-p") || strchr(line, '/') || strchr(line, '['))
+            continue;
+        for (unsigned long at = from; at < to && !found; at += 4096)
+            if (memcmp((void *)at, "DEEPUMRG", 8) == 0) found = (volatile uint64_t *)at;
+    }
+    fclose(maps);
+    return found;
+}
+enum { RING_MODE = 32, RING_ISSUED = 48, RING_COUNTERS = 64 };
+enum { LAUNCHES, LAUNCHES_REFUSED, WITHOUT_LAYOUT, CAPTURED, LEFT_OUT, MANAGED_BYTES, MANAGED, KEPT, REFUSED, PT_NOTICES, PROGRESS_WRITES, NO_PROGRESS };
+static inline uint64_t counter(int which) {
+    volatile uint64_t *words = ring();
+    return words ? words[RING_COUNTERS + which] : 0;
+}

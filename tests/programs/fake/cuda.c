@@ -1,0 +1,177 @@
+// A cruel little libcuda.so.1: it counts every call, fails on request, and hands out addresses that nothing lies behind.
+#define _GNU_SOURCE
+#include "fake.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct { char name[48]; int calls, fail; void *jump; } table[128];
+
+static int entry(const char *name) {
+    int i = 0;
+    while (table[i].name[0] && strcmp(table[i].name, name)) i++;
+    strcpy(table[i].name, name);
+    return i;
+}
+int fake_calls(const char *name) {
+    pthread_mutex_lock(&lock);
+    int n = table[entry(name)].calls;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+void fake_fail(const char *name, int status) { table[entry(name)].fail = status; }
+void fake_jump(const char *name, void *jump) { table[entry(name)].jump = jump; }
+// Counts a call; a status other than 0 is what it must return at once.
+int fake_enter(const char *name) {
+    pthread_mutex_lock(&lock);
+    int i = entry(name);
+    table[i].calls++;
+    int status = table[i].fail;
+    void *jump = table[i].jump;
+    table[i].fail = 0;
+    table[i].jump = NULL;
+    pthread_mutex_unlock(&lock);
+    if (jump) longjmp(jump, 1);
+    return status;
+}
+#define ENTER do { int status_ = fake_enter(__func__); if (status_) return status_; } while (0)
+
+static struct { uint64_t start, len; char kind; } live[65536];
+static uint64_t next = 0x600000000000;
+static uint64_t total_memory(void) {
+    const char *mib = getenv("FAKE_MIB");
+    return (uint64_t)(mib ? atoi(mib) : 1024) << 20;
+}
+static int take(uint64_t *out, size_t bytes, char kind) {
+    if (bytes == 0 || bytes > (1ull << 40)) return bytes ? 2 : 1;
+    pthread_mutex_lock(&lock);
+    uint64_t align = kind == 'm' ? 2 << 20 : 512;
+    next = (next + align - 1) / align * align;
+    int i = 0;
+    while (live[i].kind) i++;
+    live[i].start = next, live[i].len = bytes, live[i].kind = kind;
+    *out = next;
+    next += bytes;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+uint64_t fake_kind(const void *address) {
+    for (int i = 0; i < 65536; i++)
+        if (live[i].kind && live[i].start == (uint64_t)address) return live[i].kind;
+    return 0;
+}
+
+int cuInit(unsigned flags) { (void)flags; ENTER; return 0; }
+int cuCtxGetCurrent(void **out) { *out = (void *)0x1000; return 0; }
+int cuCtxGetDevice(int *out) { *out = 0; return 0; }
+int cuDeviceGet(int *out, int ordinal) { *out = ordinal; return ordinal ? 101 : 0; }
+int cuDeviceGetCount(int *out) { *out = 1; return 0; }
+int cuDeviceGetAttribute(int *out, int which, int device) {
+    (void)device;
+    *out = which == 89 ? getenv("FAKE_NO_CONCURRENT") == NULL : 0;
+    return 0;
+}
+int cuDeviceGetUuid_v2(void *out, int device) { memset(out, 0xab + device, 16); return 0; }
+int cuDeviceTotalMem_v2(size_t *out, int device) { (void)device; ENTER; *out = total_memory(); return 0; }
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+    ENTER;
+    *total = total_memory();
+    *free_bytes = *total / 2;
+    return 0;
+}
+int cuMemAlloc_v2(uint64_t *out, size_t bytes) { ENTER; return take(out, bytes, 'd'); }
+int cuMemAllocPitch_v2(uint64_t *out, size_t *pitch, size_t width, size_t height, unsigned element) {
+    ENTER;
+    (void)element;
+    *pitch = (width + 511) / 512 * 512;
+    return take(out, *pitch * height, 'd');
+}
+int cuMemAllocManaged(uint64_t *out, size_t bytes, unsigned flags) { ENTER; return flags == 1 ? take(out, bytes, 'm') : 1; }
+int cuMemAllocAsync(uint64_t *out, size_t bytes, void *stream) { (void)stream; ENTER; return take(out, bytes, 'd'); }
+int cuMemCreate(uint64_t *out, size_t bytes, void *prop, uint64_t flags) { (void)prop, (void)flags; ENTER; return take(out, bytes, 'd'); }
+int cuMemFree_v2(uint64_t at) {
+    ENTER;
+    if (!at) return 0;
+    pthread_mutex_lock(&lock);
+    int found = 1;
+    for (int i = 0; i < 65536 && found; i++)
+        if (live[i].kind && live[i].start == at) live[i].kind = 0, found = 0;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+int cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags) { (void)at, (void)bytes, (void)flags; ENTER; return 0; }
+int cuMemHostGetDevicePointer_v2(uint64_t *out, void *at, unsigned flags) { (void)flags; *out = (uint64_t)at; return 0; }
+static uint64_t written_at, written;
+int cuStreamWriteValue64_v2(void *stream, uint64_t at, uint64_t value, unsigned flags) {
+    (void)stream, (void)flags;
+    ENTER;
+    written_at = at, written = value;
+    *(volatile uint64_t *)at = value;
+    return 0;
+}
+uint64_t fake_progress(int word) { return word ? written_at : written; }
+
+#define DK void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **params
+// A kernel reads its arguments while it is being launched: all four here are 8 bytes.
+static int run(void **params, void **extra) {
+    volatile uint64_t sum = 0;
+    if (params) for (int i = 0; i < 4; i++) sum += *(uint64_t *)params[i];
+    else if (extra) for (int i = 0; i < 4; i++) sum += ((uint64_t *)extra[1])[i];
+    return 0;
+}
+#define UNUSED (void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)stream
+int cuLaunchKernel(DK, void **extra) { UNUSED; ENTER; return run(params, extra); }
+int cuLaunchKernel_ptsz(DK, void **extra) { UNUSED; ENTER; return run(params, extra); }
+int cuLaunchCooperativeKernel(DK) { UNUSED; ENTER; return run(params, NULL); }
+int cuLaunchKernelEx(const driver_config *config, void *f, void **params, void **extra) { (void)config, (void)f; ENTER; return run(params, extra); }
+int cuGraphLaunch(void *exec, void *stream) { (void)exec, (void)stream; ENTER; return 0; }
+static int capturing;
+int cuStreamBeginCapture_v2(void *stream, int mode) { (void)stream, (void)mode; ENTER; capturing = 1; return 0; }
+int cuStreamEndCapture(void *stream, void **graph) {
+    (void)stream;
+    ENTER;
+    if (!capturing) return 401;
+    capturing = 0;
+    *graph = (void *)0x77;
+    return 0;
+}
+int cuStreamIsCapturing(void *stream, int *out) { (void)stream; ENTER; *out = capturing; return 0; }
+int cuModuleUnload(void *module) { (void)module; ENTER; return 0; }
+int cuFuncGetName(const char **out, void *f) { ENTER; *out = f == (void *)0x51 ? "_Z3onev" : "_Z3twov"; return 0; }
+int cuFuncGetParamInfo(void *f, size_t index, size_t *offset, size_t *size) {
+    (void)f;
+    if (index >= 4) return 1;
+    *offset = index * 8, *size = 8;
+    return 0;
+}
+int cuKernelGetName(const char **out, void *k) { (void)k; ENTER; *out = "_Z5threev"; return 0; }
+int cuKernelGetParamInfo(void *k, size_t index, size_t *offset, size_t *size) { return cuFuncGetParamInfo(k, index, offset, size); }
+int cuIpcGetMemHandle(void *handle, uint64_t at) { (void)handle; ENTER; return fake_kind((void *)at) == 'm' ? 1 : 0; }
+
+// The variants this driver knows by (base name, version, per-thread).
+static void *look(const char *name, int version, uint64_t flags) {
+    char symbol[64];
+    const char *newest = version >= 3020 ? "_v2" : "", *suffix[] = {flags & 2 ? "_ptsz" : newest, newest, ""};
+    void *self = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY), *found = NULL;
+    for (int i = 0; i < 3 && !found; i++) {
+        strcat(strcpy(symbol, name), suffix[i]);
+        if (!strcmp(symbol, "cuGetProcAddress_v2") && version < 12000) continue;
+        // By its own versioned address, as a driver does: not through anybody's dlsym.
+        found = dlvsym(self, symbol, "FAKE_1");
+    }
+    return found;
+}
+int cuGetProcAddress(const char *name, void **out, int version, uint64_t flags) {
+    ENTER;
+    *out = look(name, version, flags);
+    return *out ? 0 : 500;
+}
+int cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flags, int *status) {
+    ENTER;
+    *out = look(name, version, flags);
+    if (status) *status = *out ? 0 : 1;
+    return *out ? 0 : 500;
+}
