@@ -15,7 +15,7 @@ fn run(test: &str, statements: &str) -> Output {
              if (!f) {{ printf(\"missing %s\\n\", name); exit(2); }}\n\
              return f;\n\
          }}\n\
-         static long call(const char *name) {{ return ((long (*)(void))address(name))(); }}\n\
+         static __attribute__((unused)) long call(const char *name) {{ return ((long (*)(void))address(name))(); }}\n\
          int main(int n, char **arg) {{\n\
              library = dlopen(arg[n - 1], RTLD_NOW);\n\
              if (!library) {{ puts(dlerror()); return 2; }}\n\
