@@ -8,8 +8,8 @@ use crate::units::{LaunchSeq, UmBlock};
 /// One request about where a block is to be.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Command {
-    /// Bring the whole block to the GPU. For a block already there this is the LRU touch that
-    /// protects it from the driver's eviction (facts 4.2); the mover makes no difference.
+    /// Bring the whole block to the GPU. For a block already there this is the *touch* that moves it
+    /// to the end of the driver's eviction list (facts 4.2); the mover makes no difference.
     Fetch {
         /// Which block.
         block: UmBlock,
@@ -78,6 +78,9 @@ pub enum Why {
         /// The launch that will.
         by: LaunchSeq,
     },
+    /// It is believed to be there, is expected to be used, and might be evicted before: a touch. Touch
+    /// queue, before the prefetch queue, for it costs little and helps only if it comes in time.
+    Keep,
     /// New memory that fits: populate it before its first touch. Prefetch queue.
     Populate,
 }

@@ -71,6 +71,9 @@ pub struct Engine {
     known: Known,
     policy: Box<dyn Policy>,
     budget: Bytes,
+    /// Whether the budget is ours to keep: below the GPU's memory. At it, the driver evicts by itself, and
+    /// more cheaply than we could ask for it (facts 4.1).
+    keeps_budget: bool,
     awake: bool,
     last_batch: Option<u32>,
     spill: Commands,
@@ -121,6 +124,7 @@ impl Engine {
             },
             policy: config.policy.build(config.degree, config.geometry),
             budget,
+            keeps_budget: budget < config.device_memory,
             awake: false,
             last_batch: None,
             spill: Commands::new(),
@@ -145,7 +149,9 @@ impl Engine {
             Event::FaultSource { up } => self.known.faults_visible = *up,
             Event::NoticesLost { count } => self.known.counters.notices_lost += count,
         }
-        evict::enforce(&mut self.known, out);
+        if self.keeps_budget {
+            evict::enforce(&mut self.known, out);
+        }
     }
 
     /// [`Self::on`], and the commands put into `queues`. Returns whether anything new waits there.
@@ -296,6 +302,24 @@ impl Engine {
                 MigrationCause::User => counters.bytes_d2h_call += bytes,
                 MigrationCause::Coherence | MigrationCause::Prefetch | MigrationCause::AccessCounters => {
                     counters.bytes_d2h_fault += bytes;
+                }
+            }
+        }
+        if let Some(at) = known.residency.find(piece.block) {
+            if piece.cause == MigrationCause::Eviction {
+                let b = known.residency.get(at);
+                if b.last_use >= known.front {
+                    eprintln!(
+                        "EVICT {:?} ask {:?} age {} next+{} last+{} on {} budget {} {:?}",
+                        b.block,
+                        b.ask(),
+                        known.residency.age(at),
+                        b.next_use.0 as i64 - known.front.0 as i64,
+                        b.last_use.0 - known.front.0,
+                        known.residency.blocks_on_device(),
+                        known.budget,
+                        self.policy.tables()
+                    );
                 }
             }
         }

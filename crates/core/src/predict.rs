@@ -19,10 +19,6 @@
 //! blocks are made resident meanwhile, and the driver evicts by age. So of resident blocks only the older
 //! half need the *touch* (a fetch that copies nothing) that makes them young again.
 //!
-//! **Arguments protect, tables fetch.** Short reuse never faults and so is never learned, until prefetching
-//! for others pushes it out. Resident blocks that an issued launch's pointers reach are therefore kept young
-//! too. Only when no fault can be seen are they also fetched.
-//!
 //! **Contradiction.** A launch issued that is not the one predicted voids the plan: it is walked again from
 //! the executing launch, and fetches that only the void one wanted are taken back. A fault the executing
 //! launch's chain lacked restarts its walk at the faulted block.
@@ -65,7 +61,6 @@ pub struct Predict {
     predicted: History,
     last_issued: LaunchSeq,
     spare: Vec<Vec<UmBlock>>,
-    scratch: Vec<UmBlock>,
 }
 
 impl Predict {
@@ -79,7 +74,6 @@ impl Predict {
             predicted: History::default(),
             last_issued: LaunchSeq(0),
             spare: Vec::new(),
-            scratch: Vec::new(),
         }
     }
 
@@ -93,9 +87,7 @@ impl Predict {
         self.last_issued = self.last_issued.max(seq);
         if self.plan.back().is_some_and(|last| last.seq >= seq) {
             let at = self.plan.partition_point(|planned| planned.seq < seq);
-            if self.plan[at].seq == seq && self.plan[at].exec == exec {
-                self.cover(at, known, out);
-            } else {
+            if self.plan[at].seq != seq || self.plan[at].exec != exec {
                 known.counters.launches_mispredicted += 1;
                 self.restart(known, tables, out);
             }
@@ -172,7 +164,6 @@ impl Predict {
             }
         }
         self.plan[last].complete = true;
-        self.cover(last, known, out);
         true
     }
 
@@ -183,7 +174,7 @@ impl Predict {
         let by = self.plan[index].seq;
         let state = known.residency.get(at);
         match state.ask() {
-            Ask::None | Ask::Unproven if state.whole => keep(at, by, known, out),
+            Ask::None | Ask::Unproven if state.whole => keep(at, known, out),
             Ask::None | Ask::Unproven | Ask::Evict => {
                 if state.ask() == Ask::Unproven {
                     // It was whole when it arrived, and lost pages since.
@@ -199,27 +190,6 @@ impl Predict {
         if matches!(known.residency.get(at).ask(), Ask::Predicted | Ask::Unproven) {
             self.plan[index].tracked.push(block);
         }
-    }
-
-    /// Keeps what the arguments of the planned launch at `index` reach, if it is issued.
-    fn cover(&mut self, index: usize, known: &mut Known, out: &mut Commands) {
-        let seq = self.plan[index].seq;
-        let mut blocks = std::mem::take(&mut self.scratch);
-        blocks.clear();
-        blocks.extend(known.window.get(seq).into_iter().flat_map(Issued::blocks));
-        for &block in &blocks {
-            if !known.faults_visible {
-                self.want(index, block, known, out);
-                continue;
-            }
-            let Some(at) = known.residency.find(block) else { continue };
-            let state = known.residency.get(at);
-            if state.on_device && matches!(state.ask(), Ask::None | Ask::Unproven) {
-                self.expect(index, at, known);
-                keep(at, seq, known, out);
-            }
-        }
-        self.scratch = blocks;
     }
 
     /// Notes that the planned launch at `index` is expected to need a block.
@@ -322,11 +292,11 @@ impl Predict {
 }
 
 /// Touches a block that is on the GPU, if it might be evicted before it is used.
-fn keep(at: Handle, by: LaunchSeq, known: &mut Known, out: &mut Commands) {
+fn keep(at: Handle, known: &mut Known, out: &mut Commands) {
     if known.residency.age(at) >= (known.budget / 2) as u64 {
         known.counters.touch_asked += 1;
         known.residency.asked(at);
-        out.push(Command::Fetch { block: known.residency.get(at).block, why: Why::Predicted { by } });
+        out.push(Command::Fetch { block: known.residency.get(at).block, why: Why::Keep });
     }
 }
 

@@ -2,15 +2,15 @@
 //!
 //! Problem: one thread moves pages, and the GPU may be standing still for one of them while hundreds are
 //! wanted only soon.
-//! Idea: three lanes. The *fault* lane always first, then *evict* (room the budget asks for), then
-//! *predicted* fetches (DeepUM, ASPLOS'23, section 3.2, without its eviction lane).
+//! Idea: four lanes. The *fault* lane always first, then *evict* (room the budget asks for), then *keep*
+//! (touches: cheap, and too late behind a transfer), then *predicted* fetches. The paper has the first and the
+//! last (DeepUM, ASPLOS'23, section 3.2).
 //!
 //! Invariants:
 //! - a block waits at most once: a fault overtakes the same block's prefetch or eviction, a prefetch
-//!   replaces its eviction, and an eviction its prefetch, but never a fault;
+//!   or touch replaces its eviction, and an eviction those, but never a fault;
 //! - a fetch of a block in the range given out last is not queued again: it is being carried out;
-//! - the fault and evict lanes are bounded by the number of managed blocks, since none waits twice, and drop
-//!   nothing; the predicted lane holds at most its limit and drops what comes beyond it.
+//! - the other lanes are bounded by the number of managed blocks, since none waits twice, and drop nothing; the predicted lane holds at most its limit and drops what comes beyond it.
 //!
 //! Entries taken out of the middle stay behind as *stale* ones until they reach the front or outnumber the
 //! live ones.
@@ -29,8 +29,15 @@ pub enum Lane {
     Fault,
     /// Move to host memory.
     Evict,
+    /// Fetch what is believed to be there: touch.
+    Keep,
     /// Fetch: wanted soon, or new memory.
     Predicted,
+}
+
+impl Lane {
+    /// All of them, in the order they are served.
+    pub const ALL: [Self; 4] = [Self::Fault, Self::Evict, Self::Keep, Self::Predicted];
 }
 
 /// Consecutive blocks to move the same way: one call of the driver.
@@ -84,8 +91,8 @@ struct Waiting {
 /// See the module.
 #[derive(Debug)]
 pub struct Queues {
-    lanes: [VecDeque<(UmBlock, u64)>; 3],
-    live: [usize; 3],
+    lanes: [VecDeque<(UmBlock, u64)>; Lane::ALL.len()],
+    live: [usize; Lane::ALL.len()],
     waiting: Map<UmBlock, Waiting>,
     in_hand: Option<Batch>,
     pushed: u64,
@@ -99,7 +106,14 @@ impl Queues {
 
     /// `limit` is the most predicted fetches that may wait.
     pub fn new(limit: usize) -> Self {
-        Self { lanes: Default::default(), live: [0; 3], waiting: Map::default(), in_hand: None, pushed: 0, limit }
+        Self {
+            lanes: Default::default(),
+            live: [0; Lane::ALL.len()],
+            waiting: Map::default(),
+            in_hand: None,
+            pushed: 0,
+            limit,
+        }
     }
 
     /// Puts a command where it belongs.
@@ -107,6 +121,7 @@ impl Queues {
         let (block, lane, by) = match command {
             Command::Fetch { block, why: Why::Fault } => (block, Lane::Fault, None),
             Command::Fetch { block, why: Why::Predicted { by } } => (block, Lane::Predicted, Some(by)),
+            Command::Fetch { block, why: Why::Keep } => (block, Lane::Keep, None),
             Command::Fetch { block, why: Why::Populate } => (block, Lane::Predicted, None),
             Command::Evict { block } => (block, Lane::Evict, None),
             Command::Cancel { block } => return self.cancel(block),
@@ -121,6 +136,8 @@ impl Queues {
         match (before, lane) {
             (Some(Lane::Fault), _) => return Pushed::Known,
             (Some(before), lane) if before == lane => return Pushed::Known,
+            // It waits to be fetched already, and is in its place.
+            (Some(Lane::Keep), Lane::Predicted) | (Some(Lane::Predicted), Lane::Keep) => return Pushed::Known,
             (before, Lane::Predicted) if self.live[Lane::Predicted as usize] >= self.limit => {
                 // The block is wanted: better not evicted, even if the fetch has no room.
                 if before == Some(Lane::Evict) {
@@ -166,7 +183,7 @@ impl Queues {
     /// the next block, elsewhere by any block that waits for the same launch.
     pub fn pop_batch(&mut self, most: u32) -> Option<Batch> {
         self.in_hand = None;
-        for lane in [Lane::Fault, Lane::Evict, Lane::Predicted] {
+        for lane in Lane::ALL {
             let Some((first, by)) = self.pop(lane) else { continue };
             let mut batch = Batch { lane, first, count: 1 };
             while batch.count < most {

@@ -17,6 +17,10 @@
 //! its execution, behind the end block. The chain only grows; what it holds leaves when a row or a
 //! successor list is full, the longest unused first.
 //!
+//! **Benefit of the doubt.** Of a block that was there all along no fault tells whether it was used, and the next
+//! time it may not be there. So after the first execution the blocks its arguments reach are judged once
+//! ([`BlockTable::settle`]): absent and not faulted, it is not used; present, it is taken to be.
+//!
 //! **Small tables stay small.** The geometry (2048 × 2 × 4) would be 160 KiB for each of thousands of
 //! execution IDs. Rows are therefore split when one overflows, until they are as many as the geometry
 //! says; only then does a row forget. Splitting loses nothing, so the contents are those of the full size.
@@ -25,6 +29,7 @@
 //! the end block is where late-comers are hung.
 
 use super::Geometry;
+use crate::mix::Set;
 use crate::units::{Bytes, UmBlock};
 
 /// No block.
@@ -48,6 +53,7 @@ pub struct BlockTable {
     end: u32,
     chain: Vec<UmBlock>,
     chain_is_current: bool,
+    settled: bool,
 }
 
 impl BlockTable {
@@ -61,6 +67,7 @@ impl BlockTable {
             end: NONE,
             chain: Vec::new(),
             chain_is_current: true,
+            settled: false,
         }
     }
 
@@ -116,6 +123,20 @@ impl BlockTable {
         }
         self.chain_is_current = false;
         true
+    }
+
+    /// Whether the first execution has been judged.
+    pub fn is_settled(&self) -> bool {
+        self.settled
+    }
+
+    /// The first execution is over: hangs onto the chain what its arguments reach and was there.
+    pub fn settle(&mut self, present: impl Iterator<Item = UmBlock>) {
+        self.settled = true;
+        let known: Set<UmBlock> = self.chain().iter().copied().collect();
+        for block in present.filter(|block| !known.contains(block)) {
+            self.learn(None, block);
+        }
     }
 
     /// Puts `to` at the front of the successors of `from`, and gives both an entry.
@@ -259,6 +280,15 @@ mod tests {
         execution(&mut table, &[1, 9]);
         assert_eq!(chain(&mut table), [1, 9, 2, 3], "newest successor first, the passed-over branch after it");
         assert_eq!(table.end(), Some(UmBlock(3)));
+    }
+
+    #[test]
+    fn settling_adds_what_was_there_behind_the_end_once() {
+        let mut table = table(16, 2, 4);
+        execution(&mut table, &[3, 4]);
+        table.settle([1, 4, 2].into_iter().map(UmBlock));
+        assert_eq!(chain(&mut table), [3, 4, 1, 2]);
+        assert!(table.is_settled());
     }
 
     #[test]

@@ -29,24 +29,23 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Nothing learned. UM-block tables are made when an execution ID first faults.
+    /// Nothing learned. UM-block tables are made when there is something to put in.
     pub fn new(geometry: Geometry) -> Self {
         Self { exec: ExecTable::default(), blocks: Vec::new(), geometry }
     }
 
-    /// The UM-block table of `exec`, if it ever faulted.
+    /// The UM-block table of `exec`, if it has one.
     pub fn blocks_mut(&mut self, exec: ExecId) -> Option<&mut BlockTable> {
         self.blocks.get_mut(exec.0 as usize)?.as_deref_mut()
     }
 
-    /// Learns a fault; see [`BlockTable::learn`].
-    pub fn learn_fault(&mut self, exec: ExecId, before: Option<UmBlock>, block: UmBlock) -> bool {
+    /// The UM-block table of `exec`, made if need be.
+    pub fn blocks_or_new(&mut self, exec: ExecId) -> &mut BlockTable {
         let index = exec.0 as usize;
         if self.blocks.len() <= index {
             self.blocks.resize_with(index + 1, || None);
         }
-        let table = self.blocks[index].get_or_insert_with(|| Box::new(BlockTable::new(self.geometry)));
-        table.learn(before, block)
+        self.blocks[index].get_or_insert_with(|| Box::new(BlockTable::new(self.geometry)))
     }
 
     /// UM-block tables made so far.

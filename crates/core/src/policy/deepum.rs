@@ -3,6 +3,12 @@
 //! A fault belongs to the executing launch (`window`). It is queued as a fetch of the whole block, since the
 //! driver itself brings in only part of it (facts 2.5, 5), and it teaches the table of that launch's
 //! execution ID. The plan (`predict`) is kept N launches ahead.
+//!
+//! Where we differ from the paper: it learns from faults alone, and so learns of a block only once it was
+//! missing. Here the arguments of the first execution count too ([`BlockTable::settle`]); and where no fault can
+//! be seen at all, they are all there is: every block they reach is taken to be used.
+//!
+//! [`BlockTable::settle`]: crate::correlate::BlockTable::settle
 
 use super::{Policy, PolicyName, TableSizes};
 use crate::command::{Command, Commands, Why};
@@ -40,11 +46,25 @@ impl Deepum {
         }
         let (last_seq, last) = std::mem::replace(&mut self.last_faults[stream], (seq, block));
         let before = (last_seq == seq).then_some(last);
-        if before == Some(block) || !self.tables.learn_fault(exec, before, block) {
+        if before == Some(block) || !self.tables.blocks_or_new(exec).learn(before, block) {
             return;
         }
         known.counters.faults_learned += 1;
         self.predict.restart_at(seq, block, known, &mut self.tables, out);
+    }
+}
+
+impl Deepum {
+    /// Judges the first execution of an execution ID by what its arguments reach.
+    fn settle(&mut self, launch: &Issued, present: impl Fn(UmBlock) -> bool) {
+        if launch.reach.is_empty() {
+            return;
+        }
+        let Some(exec) = launch.exec else { return };
+        let table = self.tables.blocks_or_new(exec);
+        if !table.is_settled() {
+            table.settle(launch.blocks().filter(|&block| present(block)));
+        }
     }
 }
 
@@ -59,10 +79,17 @@ impl Policy for Deepum {
         true
     }
     fn launch(&mut self, seq: LaunchSeq, known: &mut Known, out: &mut Commands) {
+        if !known.faults_visible
+            && let Some(launch) = known.window.get(seq)
+        {
+            self.settle(launch, |_| true);
+        }
         self.predict.launch(seq, known, &mut self.tables, out);
     }
     fn finished(&mut self, launch: &Issued, known: &mut Known, out: &mut Commands) {
         self.predict.finished(launch, known, out);
+        let residency = &known.residency;
+        self.settle(launch, |block| residency.find(block).is_some_and(|at| residency.get(at).on_device));
     }
     fn progressed(&mut self, known: &mut Known, out: &mut Commands) {
         self.predict.advance(known, &mut self.tables, out);
