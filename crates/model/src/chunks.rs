@@ -143,7 +143,7 @@ mod tests {
                 for list in [List::Unused, List::Discarded, List::Used] {
                     prop_assert_eq!(&fast.in_order(list), &slow[list as usize]);
                 }
-                prop_assert_eq!(fast.held() as usize, slow.iter().map(Vec::len).sum::<usize>());
+                prop_assert_eq!(fast.held(), slow.iter().map(|l| l.len() as u64).sum::<u64>());
                 prop_assert_eq!(fast.victim(), slow.iter().flatten().next().copied());
             }
         }

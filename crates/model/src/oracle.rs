@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const BLOCKS: u64 = 6;
 const DEVICES: u8 = 2;
 /// Room for this many blocks on each device, less what is taken as device memory proper.
-const ROOM: u64 = 3;
+const ROOM: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -48,7 +48,7 @@ struct Slow {
     pages: BTreeMap<(u64, u32), Page>,
     /// Per device: blocks holding a chunk, by list: unused, discarded, used.
     lists: [[Vec<u64>; 3]; DEVICES as usize],
-    proper: [u64; DEVICES as usize],
+    proper: [usize; DEVICES as usize],
     copied: u64,
 }
 
@@ -71,7 +71,7 @@ impl Slow {
     }
 
     fn room(&self, d: u8) -> usize {
-        (ROOM - self.proper[usize::from(d)]) as usize
+        ROOM - self.proper[usize::from(d)]
     }
 
     fn evict(&mut self, d: u8) -> bool {
@@ -97,21 +97,16 @@ impl Slow {
     }
 
     fn bring(&mut self, d: u8, block: u64, wanted: &[u32]) -> bool {
-        if !self.lists[usize::from(d)].iter().flatten().any(|&b| b == block) {
-            if self.held(d) >= self.room(d) && !self.evict(d) {
-                return false;
-            }
+        let holds = self.lists[usize::from(d)].iter().flatten().any(|&b| b == block);
+        if !holds && self.held(d) >= self.room(d) && !self.evict(d) {
+            return false;
         }
         self.put(d, block, Some(2));
         let to = Place::Device(DeviceId(d));
         for &page in wanted {
-            match self.pages.insert((block, page), Page { at: to, stale: false }) {
-                Some(Page { at, stale }) if at != to => {
-                    if !stale {
-                        self.copied += 4096;
-                    }
-                }
-                _ => {}
+            let before = self.pages.insert((block, page), Page { at: to, stale: false });
+            if before.is_some_and(|p| p.at != to && !p.stale) {
+                self.copied += 4096;
             }
         }
         (0..DEVICES).filter(|&o| o != d).for_each(|o| self.settle(o, block));
@@ -252,7 +247,7 @@ fn follow(places: &mut BTreeMap<(u64, u32), Place>, op: &PageOp) {
 fn node() -> UnifiedMemory {
     let options = Options {
         devices: DEVICES,
-        memory: Some(Bytes(ROOM * UmBlock::SIZE.0)),
+        memory: Some(Bytes(ROOM as u64 * UmBlock::SIZE.0)),
         host_memory: Some(Bytes::gib(1)),
         page_ops: true,
     };

@@ -14,12 +14,12 @@ const BIG: u32 = 16;
 pub(crate) fn along_with(faulted: PageMask, resident: PageMask, threshold_percent: u32) -> PageMask {
     let mut marked = faulted | resident;
     let mut pieces = 0u32;
-    for (w, word) in faulted.words().into_iter().enumerate() {
+    for (w, word) in (0u32..).zip(faulted.words()) {
         for q in 0..4u32 {
             let piece = 0xffffu64 << (16 * q);
             if word & piece != 0 {
-                marked.words_mut()[w] |= piece;
-                pieces |= 1 << (4 * w as u32 + q);
+                marked.words_mut()[w as usize] |= piece;
+                pieces |= 1 << (4 * w + q);
             }
         }
     }

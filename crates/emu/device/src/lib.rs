@@ -36,6 +36,7 @@ pub mod start;
 pub mod stream;
 pub mod testing;
 pub mod truth;
+pub mod uvm;
 pub mod work;
 
 /// One line on stderr, marked as ours.

@@ -1,0 +1,93 @@
+//! What the stand-in `libcuda.so.1` exports for the preloaded node, as plain functions of this process's machine.
+//!
+//! The node exists once the machine does (from `cuInit` on), as a driver's node exists once its module is loaded.
+
+use super::caller::FileKey;
+use super::{Backend, Node, NvStatus, Uvm, release};
+use crate::error::CuError;
+use crate::machine::{Machine, machine};
+use deepum_core::units::{AddrRange, Place};
+use std::ffi::{c_int, c_ulong, c_void};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, OnceLock};
+
+/// The module of this process, made when the first file is opened.
+fn uvm(machine: &'static Machine) -> &'static Arc<Uvm> {
+    static UVM: OnceLock<Arc<Uvm>> = OnceLock::new();
+    UVM.get_or_init(|| {
+        let uvm = Uvm::new(machine.config.driver, machine.config.devices);
+        // A machine that is ending takes no sink, and needs none.
+        let _ = machine.look(|state| {
+            state.sink = Some(uvm.sink());
+            Ok(())
+        });
+        uvm
+    })
+}
+
+impl Backend for Machine {
+    fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
+        self.migrate(range, to, wait).map_err(status)
+    }
+    fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus> {
+        self.discard(range, unmap).map_err(status)
+    }
+    fn flush(&self) {
+        let _ = self.look(|state| {
+            let now = state.now;
+            state.deliver(now, &self.config);
+            Ok(())
+        });
+    }
+}
+
+fn status(error: CuError) -> NvStatus {
+    match error {
+        CuError::OutOfMemory => NvStatus::NO_MEMORY,
+        CuError::InvalidDevice => NvStatus::INVALID_DEVICE,
+        CuError::InvalidValue => NvStatus::INVALID_ADDRESS,
+        _ => NvStatus::INVALID_STATE,
+    }
+}
+
+/// `deepumEmuUvmOpen`: takes `fd` as a file of the VA space's node (`node` 0) or of the tools node (1), with `peer`, the
+/// far end of its socket pair, which is ours from then on. 0, or an error number; then `peer` is still the caller's.
+///
+/// # Safety
+/// `peer` is -1, or a descriptor that nothing else uses or closes.
+pub unsafe fn open(node: c_int, fd: RawFd, peer: RawFd) -> c_int {
+    let Ok(machine) = machine() else { return libc::ENOENT };
+    let node = match node {
+        0 => Node::Uvm,
+        1 if machine.config.tools && peer >= 0 => Node::Tools,
+        _ => return libc::ENOENT,
+    };
+    let Some(key) = FileKey::of(fd) else { return libc::EBADF };
+    // SAFETY: ours from now on, by our contract.
+    let peer = (node == Node::Tools).then(|| unsafe { OwnedFd::from_raw_fd(peer) });
+    uvm(machine).open(node, key, peer);
+    0
+}
+
+/// `deepumEmuUvmIoctl`: 0, or an error number below 0.
+///
+/// # Safety
+/// As for [`Uvm::ioctl`].
+pub unsafe fn ioctl(fd: RawFd, request: c_ulong, arg: *mut c_void) -> c_int {
+    let (Ok(machine), Some(key)) = (machine(), FileKey::of(fd)) else { return -libc::ENOTTY };
+    // SAFETY: by our contract.
+    unsafe { uvm(machine).ioctl(key, request, arg as usize, machine) }
+}
+
+/// `deepumEmuUvmPoll`: 1 if a poll of the tools file finds it readable, 0 if not.
+#[must_use]
+pub fn poll(fd: RawFd) -> c_int {
+    let (Ok(machine), Some(key)) = (machine(), FileKey::of(fd)) else { return 0 };
+    c_int::from(uvm(machine).poll(key))
+}
+
+/// `deepumEmuDriverRelease`: the release as `/sys/module/nvidia/version` has it, or nothing without a device.
+#[must_use]
+pub fn driver_release() -> Option<&'static str> {
+    Some(release(machine().ok()?.config.driver))
+}

@@ -1,0 +1,213 @@
+//! `/dev/nvidia-uvm` and `/dev/nvidia-uvm-tools`, as the driver answers them, byte for byte.
+//!
+//! Purpose: `kmod-bridge` runs unchanged against the emulated device. So everything here is written from the driver's
+//! side, from the facts (sections 1, 2 and 4) and nothing that `kmod-bridge` knows.
+//!
+//! ```text
+//! preloaded node: open, ioctl, poll ──► door (C) ──► Uvm: files, requests ──► Backend: the machine
+//!                                                     │ trackers ──► queue: ring and control page
+//!                             machine: notices ──► sink ┘             in the caller's own memory
+//! ```
+//!
+//! Files are real descriptors that the node makes (so that `dup`, close-on-exec and `SCM_RIGHTS` behave); here they
+//! are told apart by what `fstat` says of them. A file of the VA space holds no data, a tools file is one end of a
+//! socket pair: the other end wakes its pollers, and tells by a hang-up that the last descriptor was closed.
+//!
+//! Locks: [`Uvm`] has one, held only for bookkeeping. A request that moves memory calls the backend, where it may be
+//! blocked in virtual time, with no lock of this module held. The machine may call the sink with its own lock held.
+//!
+//! Not here: counter trackers (a tools fd with an empty queue), range policies, external ranges, V2 entries before
+//! driver 565. Such requests are refused, and say so once on stderr.
+
+pub mod caller;
+pub mod door;
+mod entry;
+mod queue;
+mod requests;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use crate::machine::NoticeSink;
+use caller::{FileKey, Memory};
+use deepum_core::units::{AddrRange, DeviceId, Place};
+use deepum_model::Notice;
+use parking_lot::Mutex;
+use queue::Tracker;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub use sys::NvStatus;
+
+/// The two character devices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Node {
+    /// `/dev/nvidia-uvm`.
+    Uvm,
+    /// `/dev/nvidia-uvm-tools`.
+    Tools,
+}
+
+/// What requests make the machine do. Called with no lock of this module held; a call may block until virtual
+/// time has passed.
+pub trait Backend {
+    /// `UVM_MIGRATE` of whole pages; `wait` until the copies are done.
+    ///
+    /// # Errors
+    /// The driver's status.
+    fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus>;
+    /// `UVM_DISCARD` of whole pages.
+    ///
+    /// # Errors
+    /// The driver's status.
+    fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus>;
+    /// Puts every notice up to the present into the queues.
+    fn flush(&self);
+}
+
+/// A GPU's UUID: the same bytes in `cuDeviceGetUuid` and here. Fixed per ordinal, so that runs repeat; version and
+/// variant bits are those of a random UUID.
+#[must_use]
+pub fn gpu_uuid(device: DeviceId) -> [u8; 16] {
+    let mut uuid = *b"deepum-emu-gpu00";
+    uuid[6] = 0x40 | uuid[6] & 0xf;
+    uuid[8] = 0x80 | uuid[8] & 0x3f;
+    uuid[14] = b'0' + device.0 / 10 % 10;
+    uuid[15] = b'0' + device.0 % 10;
+    uuid
+}
+
+/// The driver releases that can be played, by branch.
+#[must_use]
+pub fn release(branch: u16) -> &'static str {
+    match branch {
+        535 => "535.183.01",
+        550 => "550.54.14",
+        560 => "560.35.03",
+        _ => "580.65.06",
+    }
+}
+
+/// What a file of `/dev/nvidia-uvm` has become.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum UvmFile {
+    Uninitialised,
+    VaSpace { flags: u64 },
+    Mm,
+}
+
+#[derive(Debug)]
+enum File {
+    Uvm(UvmFile),
+    /// The far end of the socket pair, and the tracker once there is one.
+    Tools(OwnedFd, Option<Tracker>),
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    open: BTreeMap<FileKey, File>,
+    /// Whether the VA space's memory map is held by an MM file (one per process).
+    mm: bool,
+}
+
+/// The driver module's state in this process.
+#[derive(Debug)]
+pub struct Uvm {
+    branch: u16,
+    devices: u8,
+    memory: Memory,
+    files: Mutex<Files>,
+    wanted: AtomicBool,
+}
+
+impl Uvm {
+    /// The driver of `branch` (535, 550, 560 or 580; others are played as 580) with `devices` GPUs.
+    #[must_use]
+    pub fn new(branch: u16, devices: u8) -> Arc<Self> {
+        let branch = if matches!(branch, 535 | 550 | 560) { branch } else { 580 };
+        let files = Mutex::new(Files::default());
+        Arc::new(Self { branch, devices, memory: Memory::default(), files, wanted: AtomicBool::new(false) })
+    }
+
+    /// Takes a fresh descriptor as an open file of `node`; `peer` is the far end of a tools file's socket pair.
+    pub fn open(&self, node: Node, key: FileKey, peer: Option<OwnedFd>) {
+        let file = match (node, peer) {
+            (Node::Tools, Some(peer)) => File::Tools(peer, None),
+            _ => File::Uvm(UvmFile::Uninitialised),
+        };
+        // A key seen before is that of a file closed since: inode numbers come back.
+        self.files.lock().open.insert(key, file);
+    }
+
+    /// Whether a poll of a tools file finds it readable. Asking also re-arms the wake-up, as in the driver.
+    #[must_use]
+    pub fn poll(&self, key: FileKey) -> bool {
+        match self.files.lock().open.get_mut(&key) {
+            Some(File::Tools(_, Some(tracker))) => tracker.poll(),
+            _ => false,
+        }
+    }
+
+    /// The module's face towards the machine.
+    #[must_use]
+    pub fn sink(self: &Arc<Self>) -> Box<dyn NoticeSink> {
+        Box::new(Sink(Arc::clone(self)))
+    }
+
+    fn settle_wanted(&self, files: &Files) {
+        let wanted = files.open.values().any(|f| matches!(f, File::Tools(_, Some(t)) if t.enabled() != 0));
+        self.wanted.store(wanted, Ordering::Release);
+    }
+
+    /// Does `f` for every tracker whose tools file is still open.
+    fn trackers(&self, mut f: impl FnMut(&mut Tracker, &OwnedFd)) {
+        let mut files = self.files.lock();
+        let before = files.open.len();
+        files.open.retain(|_, file| match file {
+            File::Tools(peer, Some(tracker)) => {
+                let open = !caller::hung_up(peer);
+                if open {
+                    f(tracker, peer);
+                }
+                open
+            }
+            _ => true,
+        });
+        if files.open.len() != before {
+            self.settle_wanted(&files);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Sink(Arc<Uvm>);
+
+impl NoticeSink for Sink {
+    fn wanted(&self) -> bool {
+        self.0.wanted.load(Ordering::Acquire)
+    }
+
+    fn put(&mut self, notice: &Notice) {
+        self.0.trackers(|tracker, peer| {
+            let mut wake = false;
+            entry::encode(notice, tracker.wide(), &mut |kind, bytes| wake |= tracker.put(kind, bytes));
+            if wake {
+                caller::wake(peer);
+            }
+        });
+    }
+
+    fn drop_one(&mut self, notice: &Notice) {
+        self.0.trackers(|tracker, _| {
+            entry::encode(notice, tracker.wide(), &mut |kind, _| tracker.drop_one(kind));
+        });
+    }
+
+    fn unread(&self) -> bool {
+        let mut unread = false;
+        self.0.trackers(|tracker, _| unread |= tracker.unread());
+        unread
+    }
+}

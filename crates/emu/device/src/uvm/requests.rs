@@ -1,0 +1,322 @@
+//! What each request does: parameter structs at the offsets of the facts (sections 1, 2.1, 4.1, 4.3).
+//!
+//! As in the driver, a routed request returns 0 and its outcome is `rmStatus` inside the struct, which is copied in and
+//! out whole; an unknown number is `EINVAL`, a bad pointer `EFAULT`.
+
+use super::caller::FileKey;
+use super::queue::Tracker;
+use super::sys::{self, NvStatus, request};
+use super::{Backend, File, Uvm, UvmFile, gpu_uuid};
+use crate::say;
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
+use std::os::fd::RawFd;
+use std::sync::Once;
+
+/// A parameter struct, copied in; every one fits.
+struct Params {
+    bytes: [u8; 80],
+    len: usize,
+}
+
+impl Params {
+    fn u32(&self, at: usize) -> u32 {
+        let mut word = [0; 4];
+        word.copy_from_slice(&self.bytes[at..at + 4]);
+        u32::from_le_bytes(word)
+    }
+    fn u64(&self, at: usize) -> u64 {
+        u64::from(self.u32(at)) | u64::from(self.u32(at + 4)) << 32
+    }
+    fn fd(&self, at: usize) -> RawFd {
+        self.u32(at).cast_signed()
+    }
+    fn uuid(&self, at: usize) -> [u8; 16] {
+        let mut uuid = [0; 16];
+        uuid.copy_from_slice(&self.bytes[at..at + 16]);
+        uuid
+    }
+    fn put_u32(&mut self, at: usize, value: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+}
+
+/// What `ioctl` answers when the request was not routed.
+const UNKNOWN: i32 = -libc::EINVAL;
+const BAD_POINTER: i32 = -libc::EFAULT;
+
+impl Uvm {
+    /// `ioctl(fd, request, arg)`: 0, or an error number below 0.
+    ///
+    /// # Safety
+    /// Where the system forbids `process_vm_readv`, `arg` must point to the request's parameters. Memory handed over as
+    /// a queue must, unless it is shared memory, stay mapped until the tools file is closed.
+    pub unsafe fn ioctl(&self, key: FileKey, request: u64, arg: usize, backend: &dyn Backend) -> i32 {
+        let tools = match self.files.lock().open.get(&key) {
+            Some(File::Tools(..)) => true,
+            Some(File::Uvm(_)) => false,
+            None => return -libc::ENOTTY,
+        };
+        // The C prototype has a wide request number, the driver's a 32-bit one.
+        let request = request & 0xffff_ffff;
+        if !tools && request == request::DEINITIALIZE {
+            return 0;
+        }
+        let Some((len, status)) = self.shape(tools, request) else { return UNKNOWN };
+        let mut params = Params { bytes: [0; 80], len };
+        // SAFETY: by our own contract.
+        if !unsafe { self.memory.read(arg, &mut params.bytes[..len]) } {
+            return BAD_POINTER;
+        }
+        let outcome =
+            if tools { self.of_tools(key, request, &params) } else { self.of_uvm(key, request, &mut params, backend) };
+        params.put_u32(status, outcome.err().unwrap_or(NvStatus::OK).0);
+        // SAFETY: by our own contract; the caller expects its parameters to be written.
+        if unsafe { self.memory.write(arg, &params.bytes[..params.len]) } { 0 } else { BAD_POINTER }
+    }
+
+    /// Length of a request's struct and place of its status, if this driver knows the request on such a file.
+    fn shape(&self, tools: bool, request: u64) -> Option<(usize, usize)> {
+        let known = match (tools, request) {
+            (false, request::INITIALIZE) => (16, 8),
+            (false, request::REGISTER_GPU) => (40, 36),
+            (false, request::MIGRATE) => (80, 72),
+            (false, request::UUID_TABLE) => match self.branch {
+                535 => (16, 12),
+                550 => (24, 12),
+                560 => (16, 12),
+                _ => (16, 8),
+            },
+            (false, request::FLUSH_EVENTS) => (4, 0),
+            (false, request::MM_INITIALIZE) => (8, 4),
+            (false, request::UUID_TABLE_V2) if self.branch >= 565 => (16, 8),
+            (false, request::DISCARD) if self.branch >= 580 => (32, 24),
+            (true, request::INIT_EVENT_TRACKER) => match self.branch {
+                550 => (64, 48),
+                560 => (56, 52),
+                _ => (56, 48),
+            },
+            (true, request::INIT_EVENT_TRACKER_V2) if self.branch >= 565 => (56, 48),
+            (true, request::SET_NOTIFICATION_THRESHOLD) => (8, 4),
+            (true, request::ENABLE_EVENTS | request::DISABLE_EVENTS) => (16, 8),
+            _ => return None,
+        };
+        Some(known)
+    }
+
+    fn of_uvm(&self, key: FileKey, request: u64, params: &mut Params, backend: &dyn Backend) -> Result<(), NvStatus> {
+        match request {
+            request::INITIALIZE => return self.initialise(key, params.u64(0)),
+            request::MM_INITIALIZE => return self.initialise_mm(key, params.fd(0)),
+            _ => {}
+        }
+        if !matches!(self.files.lock().open.get(&key), Some(File::Uvm(UvmFile::VaSpace { .. }))) {
+            return Err(NvStatus::ILLEGAL_ACTION);
+        }
+        match request {
+            request::REGISTER_GPU => {
+                self.gpu(&params.uuid(0))?;
+                // Not a NUMA system: no node.
+                params.bytes[16] = 0;
+                params.put_u32(20, u32::MAX);
+                Ok(())
+            }
+            request::MIGRATE => self.migrate(params, backend),
+            request::DISCARD => {
+                let unmap = match params.u64(16) {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(NvStatus::INVALID_ARGUMENT),
+                };
+                backend.discard(whole_pages(params.u64(0), params.u64(8))?, unmap)
+            }
+            request::FLUSH_EVENTS => {
+                backend.flush();
+                Ok(())
+            }
+            request::UUID_TABLE_V2 => self.uuid_table(params, sys::PROCESSORS_V2),
+            _ => match self.branch {
+                // Only as many as there are, and says how many.
+                535 => {
+                    let count = u32::from(self.devices) + 1;
+                    params.put_u32(8, count);
+                    self.uuid_table(params, count as usize)
+                }
+                550 => {
+                    params.put_u32(8, u32::from(self.devices) + 1);
+                    params.put_u32(16, 2);
+                    self.uuid_table(params, usize::from(self.devices) + 1)
+                }
+                560 => match params.u32(8) {
+                    1 => self.uuid_table(params, sys::PROCESSORS),
+                    2 => self.uuid_table(params, sys::PROCESSORS_V2),
+                    _ => Err(NvStatus::INVALID_ARGUMENT),
+                },
+                _ => self.uuid_table(params, sys::PROCESSORS),
+            },
+        }
+    }
+
+    fn initialise(&self, key: FileKey, flags: u64) -> Result<(), NvStatus> {
+        let mut files = self.files.lock();
+        match files.open.get_mut(&key) {
+            Some(File::Uvm(file @ UvmFile::Uninitialised)) => *file = UvmFile::VaSpace { flags },
+            // A second time is fine with the same flags.
+            Some(File::Uvm(UvmFile::VaSpace { flags: before })) if *before == flags => {}
+            _ => return Err(NvStatus::INVALID_ARGUMENT),
+        }
+        Ok(())
+    }
+
+    fn initialise_mm(&self, key: FileKey, uvm_fd: RawFd) -> Result<(), NvStatus> {
+        let of = FileKey::of(uvm_fd);
+        let mut files = self.files.lock();
+        let va_space = of.and_then(|key| files.open.get(&key));
+        if !matches!(va_space, Some(File::Uvm(UvmFile::VaSpace { .. }))) {
+            return Err(NvStatus::INVALID_ARGUMENT);
+        }
+        if of == Some(key) || !matches!(files.open.get(&key), Some(File::Uvm(UvmFile::Uninitialised))) {
+            return Err(NvStatus::IN_USE);
+        }
+        if files.mm {
+            return Err(NvStatus::INVALID_STATE);
+        }
+        files.mm = true;
+        files.open.insert(key, File::Uvm(UvmFile::Mm));
+        Ok(())
+    }
+
+    fn migrate(&self, params: &Params, backend: &dyn Backend) -> Result<(), NvStatus> {
+        let range = whole_pages(params.u64(0), params.u64(8))?;
+        let (flags, semaphore, payload) = (params.u32(32), params.u64(40), params.u32(48));
+        if flags & !1 != 0 {
+            return Err(NvStatus::INVALID_ARGUMENT);
+        }
+        let wait = flags == 0;
+        // Semaphores live in pools that only the user-mode driver makes; there are none here.
+        if semaphore != 0 {
+            return Err(if wait { NvStatus::INVALID_ARGUMENT } else { NvStatus::INVALID_ADDRESS });
+        }
+        if !wait && payload != 0 {
+            return Err(NvStatus::INVALID_ARGUMENT);
+        }
+        let uuid = params.uuid(16);
+        let to = if uuid == sys::CPU_UUID {
+            // -1 is any NUMA node; the emulated machine has node 0 alone.
+            if !matches!(params.u32(52), 0 | u32::MAX) {
+                return Err(NvStatus::INVALID_ARGUMENT);
+            }
+            Place::Host
+        } else {
+            Place::Device(self.gpu(&uuid)?)
+        };
+        backend.migrate(range, to, wait)
+    }
+
+    fn gpu(&self, uuid: &[u8; 16]) -> Result<DeviceId, NvStatus> {
+        (0..self.devices).map(DeviceId).find(|d| gpu_uuid(*d) == *uuid).ok_or(NvStatus::INVALID_DEVICE)
+    }
+
+    fn uuid_table(&self, params: &Params, processors: usize) -> Result<(), NvStatus> {
+        let mut table = vec![0; 16 * processors];
+        let known = std::iter::once(sys::CPU_UUID).chain((0..self.devices).map(|n| gpu_uuid(DeviceId(n))));
+        for (place, uuid) in table.chunks_exact_mut(16).zip(known) {
+            place.copy_from_slice(&uuid);
+        }
+        let Ok(at) = usize::try_from(params.u64(0)) else { return Err(NvStatus::INVALID_ADDRESS) };
+        // SAFETY: checked by the kernel, or promised to `ioctl`: the table is part of the request's parameters.
+        let written = unsafe { self.memory.write(at, &table) };
+        written.then_some(()).ok_or(NvStatus::INVALID_ADDRESS)
+    }
+
+    fn of_tools(&self, key: FileKey, request: u64, params: &Params) -> Result<(), NvStatus> {
+        match request {
+            request::INIT_EVENT_TRACKER => {
+                match self.branch {
+                    550 => self.refuse_v2(params.u32(52))?,
+                    560 => self.refuse_v2(params.u32(48))?,
+                    _ => {}
+                }
+                return self.init_tracker(key, params, sys::ENTRY);
+            }
+            request::INIT_EVENT_TRACKER_V2 => return self.init_tracker(key, params, sys::ENTRY_V2),
+            _ => {}
+        }
+        let mut files = self.files.lock();
+        let Some(File::Tools(peer, Some(tracker))) = files.open.get_mut(&key) else {
+            return Err(NvStatus::INVALID_ARGUMENT);
+        };
+        match request {
+            request::SET_NOTIFICATION_THRESHOLD => {
+                if tracker.set_threshold(params.u32(0)) {
+                    super::caller::wake(peer);
+                }
+            }
+            request::ENABLE_EVENTS => {
+                let mask = params.u64(0);
+                if mask & !sys::event::ALL != 0 {
+                    return Err(NvStatus::INVALID_ARGUMENT);
+                }
+                tracker.enable(mask);
+            }
+            _ => tracker.disable(params.u64(0)),
+        }
+        self.settle_wanted(&files);
+        Ok(())
+    }
+
+    /// Version 1 is played; version 2 exists in this driver, in a layout of its own.
+    fn refuse_v2(&self, version: u32) -> Result<(), NvStatus> {
+        match version {
+            1 => Ok(()),
+            2 => {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| say("V2 entries of driver 550 and 560 are not emulated; V1 is"));
+                Err(NvStatus::NOT_SUPPORTED)
+            }
+            _ => Err(NvStatus::INVALID_ARGUMENT),
+        }
+    }
+
+    fn init_tracker(&self, key: FileKey, params: &Params, entry: usize) -> Result<(), NvStatus> {
+        let of = FileKey::of(params.fd(44));
+        let mut files = self.files.lock();
+        match of.and_then(|of| files.open.get(&of)) {
+            Some(File::Uvm(UvmFile::VaSpace { .. })) => {}
+            Some(File::Uvm(_)) => return Err(NvStatus::ILLEGAL_ACTION),
+            _ => return Err(NvStatus::INSUFFICIENT_PERMISSIONS),
+        }
+        let entries = params.u64(8);
+        if entries == 0 {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| say("counter trackers of /dev/nvidia-uvm-tools are not emulated"));
+            return Err(NvStatus::NOT_SUPPORTED);
+        }
+        let count = u32::try_from(entries).ok().filter(|n| n.is_power_of_two() && *n >= 2);
+        let count = count.ok_or(NvStatus::INVALID_ARGUMENT)?;
+        let (ring, control) = (params.u64(0), params.u64(16));
+        if ring == 0 || control == 0 || !ring.is_multiple_of(4096) || !control.is_multiple_of(4096) {
+            return Err(NvStatus::INVALID_ADDRESS);
+        }
+        let pin = |at: u64, len: usize| {
+            let at = usize::try_from(at).ok()?;
+            // SAFETY: promised to `ioctl` by its caller.
+            unsafe { self.memory.pin(at, len) }
+        };
+        let ring = pin(ring, count as usize * entry).ok_or(NvStatus::INVALID_ARGUMENT)?;
+        let control = pin(control, sys::CONTROL).ok_or(NvStatus::INVALID_ARGUMENT)?;
+        match files.open.get_mut(&key) {
+            Some(File::Tools(_, tracker @ None)) => *tracker = Some(Tracker::new(ring, control, count, entry)),
+            _ => return Err(NvStatus::INVALID_ARGUMENT),
+        }
+        Ok(())
+    }
+}
+
+/// The driver's `uvm_api_range_invalid`.
+fn whole_pages(base: u64, len: u64) -> Result<AddrRange, NvStatus> {
+    let whole = base.is_multiple_of(4096) && len.is_multiple_of(4096);
+    if !whole || base == 0 || len == 0 || base.checked_add(len).is_none() {
+        return Err(NvStatus::INVALID_ADDRESS);
+    }
+    Ok(AddrRange::new(DevAddr(base), Bytes(len)))
+}

@@ -1,0 +1,67 @@
+//! Numbers of the driver's interface: requests, statuses, event types (facts 1, 2.3, 2.4).
+
+/// `NV_STATUS`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct NvStatus(pub u32);
+
+impl NvStatus {
+    /// Done.
+    pub const OK: Self = Self(0);
+    /// The file is not in a state in which this is possible.
+    pub const ILLEGAL_ACTION: Self = Self(0x16);
+    /// Taken already.
+    pub const IN_USE: Self = Self(0x17);
+    /// Not a file of the VA space's device.
+    pub const INSUFFICIENT_PERMISSIONS: Self = Self(0x1b);
+    /// Not an address this is possible for.
+    pub const INVALID_ADDRESS: Self = Self(0x1e);
+    /// Not a value this is possible for.
+    pub const INVALID_ARGUMENT: Self = Self(0x1f);
+    /// No such processor.
+    pub const INVALID_DEVICE: Self = Self(0x26);
+    /// Not in this state.
+    pub const INVALID_STATE: Self = Self(0x40);
+    /// No room.
+    pub const NO_MEMORY: Self = Self(0x51);
+    /// Not played by this device.
+    pub const NOT_SUPPORTED: Self = Self(0x56);
+}
+
+pub(super) mod request {
+    pub const INITIALIZE: u64 = 0x3000_0001;
+    pub const DEINITIALIZE: u64 = 0x3000_0002;
+    pub const REGISTER_GPU: u64 = 37;
+    pub const MIGRATE: u64 = 51;
+    pub const INIT_EVENT_TRACKER: u64 = 56;
+    pub const SET_NOTIFICATION_THRESHOLD: u64 = 57;
+    pub const ENABLE_EVENTS: u64 = 58;
+    pub const DISABLE_EVENTS: u64 = 59;
+    pub const UUID_TABLE: u64 = 64;
+    pub const FLUSH_EVENTS: u64 = 67;
+    pub const MM_INITIALIZE: u64 = 75;
+    pub const INIT_EVENT_TRACKER_V2: u64 = 76;
+    pub const UUID_TABLE_V2: u64 = 77;
+    pub const DISCARD: u64 = 80;
+}
+
+pub(super) mod event {
+    pub const CPU_FAULT: u8 = 1;
+    pub const MIGRATION: u8 = 2;
+    pub const GPU_FAULT: u8 = 3;
+    pub const GPU_FAULT_REPLAY: u8 = 4;
+    /// Every type a tool may ask for: 1 to 14.
+    pub const ALL: u64 = 0x7ffe;
+}
+
+/// The CPU's UUID.
+pub(super) const CPU_UUID: [u8; 16] =
+    [0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73];
+
+/// Length of an entry, V1 and V2.
+pub(super) const ENTRY: usize = 64;
+pub(super) const ENTRY_V2: usize = 72;
+/// Length of the control data.
+pub(super) const CONTROL: usize = 528;
+/// Processors in a UUID table, V1 and V2.
+pub(super) const PROCESSORS: usize = 33;
+pub(super) const PROCESSORS_V2: usize = 257;
