@@ -110,12 +110,15 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
         // SAFETY: the caller's promise.
         let descriptor = unsafe { get(slot) }?.get().clone();
         let value = descriptor.get(name, kind)?;
-        if !available.is_null() {
-            // SAFETY: not null, so valid by the caller's promise.
-            unsafe { put(available, value.count() as i64) }?;
-        }
         let room = usize::try_from(requested).unwrap_or(0);
-        if elements.is_null() || room == 0 {
+        let asks = elements.is_null() || room == 0;
+        if !available.is_null() {
+            // Programs that bring room take this for the number filled, and use that many.
+            let count = if asks { value.count() } else { value.count().min(room) };
+            // SAFETY: not null, so valid by the caller's promise.
+            unsafe { put(available, count as i64) }?;
+        }
+        if asks {
             return Ok(());
         }
         match value {

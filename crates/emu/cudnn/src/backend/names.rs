@@ -9,6 +9,7 @@ pub mod kind {
     pub const ENGINE_CONFIG: c_int = 3;
     pub const HEURISTIC: c_int = 4;
     pub const PLAN: c_int = 5;
+    pub const KNOB_CHOICE: c_int = 7;
     pub const CONV_FORWARD: c_int = 10;
     pub const CONV_BACKWARD_FILTER: c_int = 11;
     pub const CONV_BACKWARD_DATA: c_int = 12;
@@ -113,6 +114,8 @@ pub fn settable(kind: std::ffi::c_int) -> Option<&'static [std::ops::RangeInclus
         kind::ENGINE_CONFIG => &[300..=300, 302..=302],
         kind::HEURISTIC => &[200..=201, 203..=203],
         kind::PLAN => &[400..=401],
+        // Programs create these to be filled with an engine's choices, of which ours have none.
+        kind::KNOB_CHOICE => &[],
         kind::CONV_FORWARD => &[700..=705],
         kind::CONV_BACKWARD_FILTER => &[712..=717],
         kind::CONV_BACKWARD_DATA => &[706..=711],
