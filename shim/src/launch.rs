@@ -11,25 +11,23 @@
 //! *before* the driver gets it, so that nobody ever sees the GPU run a launch that is not known: kernel, shape and the
 //! managed pointers among its arguments. A launch that the driver refuses gives its place back.
 //!
-//! Arguments are read by the kernel's own layout: each 8-byte word of it that lies in managed memory is a pointer.
 //! Launches into a stream that is being captured do not run and are not counted; the graph's launch is.
+//!
+//! Not here: reading the arguments ([`crate::arguments`]).
 
-use crate::abi::{
-    Dim3, DriverLaunchConfig, PARAM_BUFFER, PARAM_BUFFER_SIZE, PARAM_END, Ptr, RuntimeLaunchConfig, SUCCESS, Status,
-};
+use crate::abi::{Dim3, DriverLaunchConfig, Ptr, RuntimeLaunchConfig, SUCCESS, Status};
+use crate::arguments::{Arguments, Pointers};
 use crate::fence::here;
-use crate::names::{Kernel, Kind, Param};
+use crate::names::Kind;
 use crate::real::genuine;
 use crate::{alloc, link, names, ops, opt, progress, streams};
-use deepum_config::ExecIdMode;
 use deepum_core::event::Launch;
-use deepum_core::exec_id::{Shape, StablePointer, pointer_key, raw_key};
+use deepum_core::exec_id::{Shape, pointer_key};
 use deepum_core::mix::Mix;
-use deepum_core::units::{DevAddr, DeviceId, LaunchKey, LaunchSeq, StreamSlot};
-use deepum_protocol::ring::{MAX_POINTERS, Record};
-use deepum_protocol::shared::{Mode, ShimCounter};
+use deepum_core::units::{DeviceId, LaunchKey, LaunchSeq, StreamSlot};
+use deepum_protocol::ring::Record;
+use deepum_protocol::shared::{Mode, Shared, ShimCounter};
 use std::ffi::{c_int, c_uint};
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A launch in progress, between the two halves of its hook.
@@ -61,17 +59,6 @@ impl Default for Own {
 }
 impl Default for PerThread {
     const PER_THREAD: bool = true;
-}
-
-/// How a launch hands in its arguments.
-#[derive(Clone, Copy)]
-enum Arguments {
-    /// One address per parameter.
-    Each(*const Ptr),
-    /// All of them packed, so many bytes.
-    Packed(*const u8, usize),
-    /// None that could be read.
-    Hidden,
 }
 
 /// What is launched.
@@ -117,10 +104,7 @@ unsafe fn before(what: What, stream: Ptr, per_thread: bool) -> Option<Note> {
         progress = slot.map(|slot| (stream, per_thread, slot));
         let mut pointers = Pointers::new();
         // SAFETY: handed on from the caller.
-        let key = unsafe { key(&what, &mut pointers) };
-        if pointers.left_out > 0 {
-            shared.add(ShimCounter::PointersLeftOut, pointers.left_out);
-        }
+        let key = unsafe { key(&shared, &what, &mut pointers) };
         let stream = slot.unwrap_or(StreamSlot(u16::MAX));
         ring.push(device, &Record::Launch(Launch { seq, stream, key, pointers: pointers.list() }));
     }
@@ -147,101 +131,24 @@ fn after(note: Note, status: Status) {
 ///
 /// # Safety
 /// As [`before`].
-unsafe fn key(what: &What, pointers: &mut Pointers) -> LaunchKey {
+unsafe fn key(shared: &Shared<'_>, what: &What, pointers: &mut Pointers) -> LaunchKey {
     match *what {
         // A graph has no name. Its handle is good for this run only.
         What::Graph(exec) => LaunchKey(Mix::new().word(exec as u64).end()),
         What::Kernel(kind, handle, shape, arguments) => {
             let kernel = names::kernel(kind, handle);
-            if kernel.params.is_none()
-                && let Some(ring) = link::ring()
-            {
-                ring.shared().add(ShimCounter::LaunchesWithoutLayout, 1);
-            }
+            let Some(layout) = &kernel.params else {
+                shared.add(ShimCounter::LaunchesWithoutLayout, 1);
+                return pointer_key(kernel.identity ^ ops::current(), shape, []);
+            };
             let identity = kernel.identity ^ ops::current();
             // SAFETY: the arguments are the program's, and the layout is the kernel's own.
-            let bytes = || unsafe { slices(kernel, arguments) };
-            let map = alloc::map();
-            let places = bytes().flat_map(|(offset, bytes)| words(offset, bytes)).filter_map(|word| {
-                let placed = map.find(DevAddr(word))?;
-                pointers.add(DevAddr(word));
-                Some(StablePointer { allocation: placed.ordinal, offset: placed.offset })
-            });
-            match opt::config().exec_id {
-                ExecIdMode::Pointers => pointer_key(identity, shape, places),
-                ExecIdMode::Raw => {
-                    places.for_each(drop);
-                    raw_key(identity, bytes().map(|(_, bytes)| bytes))
-                }
+            let key = unsafe { arguments.key(layout, identity, shape, opt::config().exec_id, alloc::map(), pointers) };
+            if pointers.left_out() > 0 {
+                shared.add(ShimCounter::PointersLeftOut, pointers.left_out());
             }
+            key
         }
-    }
-}
-
-/// The bytes of each parameter, with its place in the parameter block.
-///
-/// # Safety
-/// `arguments` are those of a launch of `kernel` in progress.
-unsafe fn slices(kernel: &Kernel, arguments: Arguments) -> impl Iterator<Item = (usize, &[u8])> {
-    let params: &[Param] = kernel.params.as_deref().unwrap_or_default();
-    params.iter().enumerate().filter_map(move |(i, param)| {
-        let start = match arguments {
-            Arguments::Each(list) if !list.is_null() => {
-                // SAFETY: a launch hands in one address per parameter of the kernel.
-                let start = unsafe { *list.add(i) };
-                start.cast_const().cast::<u8>()
-            }
-            Arguments::Packed(start, len) if param.offset + param.size <= len => {
-                // SAFETY: inside the packed block, by the line above.
-                unsafe { start.add(param.offset) }
-            }
-            _ => std::ptr::null(),
-        };
-        // SAFETY: the address is that of a parameter of this size, readable while the launch is in progress.
-        (!start.is_null()).then(|| (param.offset, unsafe { std::slice::from_raw_parts(start, param.size) }))
-    })
-}
-
-/// The 8-byte words of a parameter at the places where the parameter block can hold a pointer.
-fn words(offset: usize, bytes: &[u8]) -> impl Iterator<Item = u64> {
-    let skip = offset.wrapping_neg() % 8;
-    bytes.get(skip..).unwrap_or_default().as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word))
-}
-
-/// The managed pointers of one launch, in order, without repeats. On the stack, and not even zeroed.
-struct Pointers {
-    list: [MaybeUninit<DevAddr>; MAX_POINTERS],
-    len: usize,
-    left_out: u64,
-    /// One bit per hash: a pointer whose bit is clear was certainly not seen.
-    seen: [u64; 16],
-}
-
-impl Pointers {
-    const fn new() -> Self {
-        Self { list: [const { MaybeUninit::uninit() }; MAX_POINTERS], len: 0, left_out: 0, seen: [0; 16] }
-    }
-
-    #[inline]
-    fn add(&mut self, pointer: DevAddr) {
-        let hash = pointer.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54;
-        let (word, bit) = (&mut self.seen[(hash >> 6) as usize], 1 << (hash & 63));
-        let maybe = *word & bit != 0;
-        *word |= bit;
-        if maybe && self.list().contains(&pointer) {
-            return;
-        }
-        if self.len == MAX_POINTERS {
-            self.left_out += 1;
-            return;
-        }
-        self.list[self.len].write(pointer);
-        self.len += 1;
-    }
-
-    fn list(&self) -> &[DevAddr] {
-        // SAFETY: the first `len` were written by `add`, and MaybeUninit<T> lies as T does.
-        unsafe { std::slice::from_raw_parts(self.list.as_ptr().cast(), self.len) }
     }
 }
 
@@ -290,44 +197,16 @@ doors! {
         config.as_ref()?.stream;
     /// The driver.
     Driver(f: Ptr, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, _shared: c_uint, stream: Ptr, params: *mut Ptr, extra: *mut Ptr) =>
-        What::Kernel(Kind::DriverHandle, f, Shape { grid: [gx, gy, gz], block: [bx, by, bz] }, arguments(params, extra)), stream;
+        What::Kernel(Kind::DriverHandle, f, Shape { grid: [gx, gy, gz], block: [bx, by, bz] }, Arguments::of_driver(params, extra)), stream;
     /// The driver, cooperative.
     DriverCooperative(f: Ptr, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, _shared: c_uint, stream: Ptr, params: *mut Ptr) =>
         What::Kernel(Kind::DriverHandle, f, Shape { grid: [gx, gy, gz], block: [bx, by, bz] }, Arguments::Each(params)), stream;
     /// The driver, with attributes. A null configuration is the driver's to refuse.
     DriverEx(config: *const DriverLaunchConfig, f: Ptr, params: *mut Ptr, extra: *mut Ptr) =>
-        What::Kernel(Kind::DriverHandle, f, config.as_ref().map(|c| shape(c.grid, c.block))?, arguments(params, extra)),
+        What::Kernel(Kind::DriverHandle, f, config.as_ref().map(|c| shape(c.grid, c.block))?, Arguments::of_driver(params, extra)),
         config.as_ref()?.stream;
     /// A captured graph.
     Graph(exec: Ptr, stream: Ptr) => What::Graph(exec), stream;
-}
-
-/// A driver launch's arguments: one by one, or packed in the way of `CU_LAUNCH_PARAM_BUFFER_POINTER`.
-///
-/// # Safety
-/// Both are as the program handed them to the driver.
-unsafe fn arguments(params: *mut Ptr, extra: *mut Ptr) -> Arguments {
-    if !params.is_null() || extra.is_null() {
-        return Arguments::Each(params);
-    }
-    let (mut start, mut len) = (std::ptr::null::<u8>(), 0usize);
-    // Two pairs and an end is all there can be.
-    for pair in 0..2 {
-        // SAFETY: `extra` is a list of (tag, value) pairs that a tag of END closes; we stop there.
-        let tag = unsafe { *extra.add(2 * pair) } as usize;
-        if tag == PARAM_END {
-            break;
-        }
-        // SAFETY: a tag other than END has a value behind it.
-        let value = unsafe { *extra.add(2 * pair + 1) };
-        match tag {
-            PARAM_BUFFER => start = value.cast_const().cast(),
-            // SAFETY: the value of this tag is the address of a size.
-            PARAM_BUFFER_SIZE if !value.is_null() => len = unsafe { *value.cast::<usize>() },
-            _ => return Arguments::Hidden,
-        }
-    }
-    Arguments::Packed(start, if start.is_null() { 0 } else { len })
 }
 
 macro_rules! capture_begins {

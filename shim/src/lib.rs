@@ -19,6 +19,7 @@ compile_error!("libdeepum.so knows the calling convention and dynamic linker of 
 
 mod abi;
 mod alloc;
+mod arguments;
 mod doors;
 mod fence;
 mod host;
