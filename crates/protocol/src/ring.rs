@@ -119,30 +119,15 @@ impl fmt::Display for RingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Size { words } => {
-                write!(
-                    f,
-                    "record ring: {words} words given; {HEADER_WORDS} and a power of two, at least 8, are needed"
-                )
+                write!(f, "record ring: {words} words given; {HEADER_WORDS} and a power of two, at least 8, are needed")
             }
-            Self::Magic { have } => write!(
-                f,
-                "record ring: starts with {have:#x}, a ring starts with {MAGIC:#x}"
-            ),
-            Self::Version { have } => write!(
-                f,
-                "record ring: version {have}; this program reads version {VERSION}"
-            ),
+            Self::Magic { have } => write!(f, "record ring: starts with {have:#x}, a ring starts with {MAGIC:#x}"),
+            Self::Version { have } => write!(f, "record ring: version {have}; this program reads version {VERSION}"),
             Self::Capacity { have, want } => {
-                write!(
-                    f,
-                    "record ring: header says {have} words of records, the memory holds {want}"
-                )
+                write!(f, "record ring: header says {have} words of records, the memory holds {want}")
             }
             Self::Taken => write!(f, "record ring: has a reader already; there can be one"),
-            Self::Corrupt { word } => write!(
-                f,
-                "record ring: {word:#x} starts no record of version {VERSION}"
-            ),
+            Self::Corrupt { word } => write!(f, "record ring: {word:#x} starts no record of version {VERSION}"),
         }
     }
 }
@@ -158,10 +143,7 @@ pub struct Ring<'a> {
 
 impl fmt::Debug for Ring<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ring")
-            .field("capacity", &self.capacity())
-            .field("used", &self.used())
-            .finish_non_exhaustive()
+        f.debug_struct("Ring").field("capacity", &self.capacity()).field("used", &self.used()).finish_non_exhaustive()
     }
 }
 
@@ -186,20 +168,13 @@ impl<'a> Ring<'a> {
         let ring = Self::sized(words)?;
         let have = |at: usize| words[at].load(Ordering::Acquire);
         if have(W_MAGIC) != MAGIC {
-            return Err(RingError::Magic {
-                have: have(W_MAGIC),
-            });
+            return Err(RingError::Magic { have: have(W_MAGIC) });
         }
         if have(W_VERSION) != VERSION {
-            return Err(RingError::Version {
-                have: have(W_VERSION),
-            });
+            return Err(RingError::Version { have: have(W_VERSION) });
         }
         if have(W_CAPACITY) != ring.capacity() as u64 {
-            return Err(RingError::Capacity {
-                have: have(W_CAPACITY),
-                want: ring.capacity(),
-            });
+            return Err(RingError::Capacity { have: have(W_CAPACITY), want: ring.capacity() });
         }
         Ok(ring)
     }
@@ -209,10 +184,7 @@ impl<'a> Ring<'a> {
         if capacity < 8 || !capacity.is_power_of_two() {
             return Err(RingError::Size { words: words.len() });
         }
-        Ok(Self {
-            words,
-            mask: capacity as u64 - 1,
-        })
+        Ok(Self { words, mask: capacity as u64 - 1 })
     }
 
     /// Words for records.
@@ -223,9 +195,7 @@ impl<'a> Ring<'a> {
     /// Words reserved and not yet given back.
     pub fn used(&self) -> u64 {
         let tail = self.words[W_TAIL].load(Ordering::Acquire);
-        self.words[W_HEAD]
-            .load(Ordering::Relaxed)
-            .wrapping_sub(tail)
+        self.words[W_HEAD].load(Ordering::Relaxed).wrapping_sub(tail)
     }
 
     /// Records that found no room, since the ring was made.
@@ -244,14 +214,8 @@ impl<'a> Ring<'a> {
         match *record {
             Record::Alloc { range } => self.push_range(KIND_ALLOC, device, range),
             Record::Free { range } => self.push_range(KIND_FREE, device, range),
-            Record::PtBlock {
-                range,
-                active: true,
-            } => self.push_range(KIND_PT_ACTIVE, device, range),
-            Record::PtBlock {
-                range,
-                active: false,
-            } => self.push_range(KIND_PT_INACTIVE, device, range),
+            Record::PtBlock { range, active: true } => self.push_range(KIND_PT_ACTIVE, device, range),
+            Record::PtBlock { range, active: false } => self.push_range(KIND_PT_INACTIVE, device, range),
             Record::Launch(launch) => self.push_launch(device, &launch),
         }
     }
@@ -262,8 +226,7 @@ impl<'a> Ring<'a> {
         };
         self.word(at + 1).store(range.start.0, Ordering::Relaxed);
         self.word(at + 2).store(range.len.0, Ordering::Relaxed);
-        self.word(at)
-            .store(tag(kind, 3, device, StreamSlot(0)), Ordering::Release);
+        self.word(at).store(tag(kind, 3, device, StreamSlot(0)), Ordering::Release);
         true
     }
 
@@ -271,8 +234,7 @@ impl<'a> Ring<'a> {
         let pointers = &launch.pointers[..launch.pointers.len().min(MAX_POINTERS)];
         let left_out = launch.pointers.len() - pointers.len();
         if left_out > 0 {
-            self.shared()
-                .add(ShimCounter::PointersLeftOut, left_out as u64);
+            self.shared().add(ShimCounter::PointersLeftOut, left_out as u64);
         }
         let len = 3 + pointers.len() as u64;
         let Some(at) = self.reserve(len) else {
@@ -283,10 +245,7 @@ impl<'a> Ring<'a> {
         for (i, pointer) in (at + 3..).zip(pointers) {
             self.word(i).store(pointer.0, Ordering::Relaxed);
         }
-        self.word(at).store(
-            tag(KIND_LAUNCH, len, device, launch.stream),
-            Ordering::Release,
-        );
+        self.word(at).store(tag(KIND_LAUNCH, len, device, launch.stream), Ordering::Release);
         true
     }
 
@@ -301,19 +260,13 @@ impl<'a> Ring<'a> {
                 self.words[W_DROPPED].fetch_add(1, Ordering::Relaxed);
                 return None;
             }
-            if head
-                .compare_exchange_weak(at, at + len, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-            {
+            if head.compare_exchange_weak(at, at + len, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return Some(at);
             }
         }
     }
 
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "masked to the capacity, which is a usize"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "masked to the capacity, which is a usize")]
     fn word(&self, at: u64) -> &'a AtomicU64 {
         &self.words[HEADER_WORDS + (at & self.mask) as usize]
     }
@@ -324,10 +277,7 @@ impl<'a> Ring<'a> {
     /// [`RingError::Taken`].
     pub fn consumer(self) -> Result<Consumer<'a>, RingError> {
         match self.words[W_CONSUMER].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(Consumer {
-                ring: self,
-                pointers: vec![DevAddr(0); MAX_POINTERS].into(),
-            }),
+            Ok(_) => Ok(Consumer { ring: self, pointers: vec![DevAddr(0); MAX_POINTERS].into() }),
             Err(_) => Err(RingError::Taken),
         }
     }
@@ -389,14 +339,8 @@ impl<'a> Consumer<'a> {
         let record = match kind {
             KIND_ALLOC => Record::Alloc { range },
             KIND_FREE => Record::Free { range },
-            KIND_PT_ACTIVE => Record::PtBlock {
-                range,
-                active: true,
-            },
-            KIND_PT_INACTIVE => Record::PtBlock {
-                range,
-                active: false,
-            },
+            KIND_PT_ACTIVE => Record::PtBlock { range, active: true },
+            KIND_PT_INACTIVE => Record::PtBlock { range, active: false },
             _ => Record::Launch(Launch {
                 seq: LaunchSeq(one),
                 stream,

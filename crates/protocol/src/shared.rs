@@ -111,18 +111,13 @@ impl Shared<'_> {
     /// Gives a place back after the driver refused the launch. Works only while no other thread took a later
     /// one; says whether it did.
     pub fn give_back_seq(&self, device: DeviceId, seq: LaunchSeq) -> bool {
-        self.launches_word(device).is_some_and(|w| {
-            w.compare_exchange(seq.0, seq.0 - 1, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        })
+        self.launches_word(device)
+            .is_some_and(|w| w.compare_exchange(seq.0, seq.0 - 1, Ordering::Relaxed, Ordering::Relaxed).is_ok())
     }
 
     /// The newest place taken in the device's sequence.
     pub fn issued(&self, device: DeviceId) -> LaunchSeq {
-        LaunchSeq(
-            self.launches_word(device)
-                .map_or(0, |w| w.load(Ordering::Relaxed)),
-        )
+        LaunchSeq(self.launches_word(device).map_or(0, |w| w.load(Ordering::Relaxed)))
     }
 
     fn launches_word(&self, device: DeviceId) -> Option<&AtomicU64> {

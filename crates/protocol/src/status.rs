@@ -211,10 +211,7 @@ impl fmt::Display for StatusError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(e) => write!(f, "not a {SCHEMA} line: {e}"),
-            Self::Schema { have } => write!(
-                f,
-                "status has schema {have:?}; this program reads {SCHEMA:?}"
-            ),
+            Self::Schema { have } => write!(f, "status has schema {have:?}; this program reads {SCHEMA:?}"),
         }
     }
 }
@@ -231,11 +228,7 @@ impl std::error::Error for StatusError {
 impl Status {
     /// An empty status of this version.
     pub fn new(pid: u32) -> Self {
-        Self {
-            schema: SCHEMA.to_owned(),
-            pid,
-            ..Self::default()
-        }
+        Self { schema: SCHEMA.to_owned(), pid, ..Self::default() }
     }
 
     /// Reads one line.

@@ -8,9 +8,7 @@ use deepum_protocol::ring::{HEADER_WORDS, Record, Ring};
 use loom::thread;
 
 fn record(n: u64) -> Record<'static> {
-    Record::Alloc {
-        range: AddrRange::new(DevAddr(n), Bytes(n + 100)),
-    }
+    Record::Alloc { range: AddrRange::new(DevAddr(n), Bytes(n + 100)) }
 }
 
 #[test]
@@ -18,8 +16,7 @@ fn two_producers_and_a_reader() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {
-        let words: &'static [AtomicU64] =
-            Box::leak((0..HEADER_WORDS + 8).map(|_| AtomicU64::new(0)).collect());
+        let words: &'static [AtomicU64] = Box::leak((0..HEADER_WORDS + 8).map(|_| AtomicU64::new(0)).collect());
         let ring = Ring::format(words).unwrap();
         // Leave the tail at 6 of 8, so that the next records wrap.
         let mut consumer = ring.consumer().unwrap();
@@ -30,19 +27,13 @@ fn two_producers_and_a_reader() {
         let producers: Vec<_> = [10u64, 20]
             .into_iter()
             .map(|first| {
-                thread::spawn(move || {
-                    (first..first + 2)
-                        .filter(|&n| ring.push(DeviceId(0), &record(n)))
-                        .count()
-                })
+                thread::spawn(move || (first..first + 2).filter(|&n| ring.push(DeviceId(0), &record(n))).count())
             })
             .collect();
         let mut got = Vec::new();
         let mut take = |consumer: &mut deepum_protocol::ring::Consumer<'_>| {
             while let Some((_, record)) = consumer.pop().unwrap() {
-                let Record::Alloc { range } = record else {
-                    panic!("another kind")
-                };
+                let Record::Alloc { range } = record else { panic!("another kind") };
                 assert_eq!(range.len.0, range.start.0 + 100, "torn");
                 got.push(range.start.0);
             }

@@ -11,26 +11,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 fn memory(capacity: usize) -> Vec<AtomicU64> {
-    (0..HEADER_WORDS + capacity)
-        .map(|_| AtomicU64::new(0))
-        .collect()
+    (0..HEADER_WORDS + capacity).map(|_| AtomicU64::new(0)).collect()
 }
 
 #[derive(Clone, Debug)]
 enum Step {
-    Range {
-        kind: u8,
-        device: u8,
-        start: u64,
-        len: u64,
-    },
-    Launch {
-        device: u8,
-        stream: u16,
-        seq: u64,
-        key: u64,
-        pointers: Vec<u64>,
-    },
+    Range { kind: u8, device: u8, start: u64, len: u64 },
+    Launch { device: u8, stream: u16, seq: u64, key: u64, pointers: Vec<u64> },
     Pop,
 }
 
@@ -117,27 +104,16 @@ proptest! {
 #[test]
 fn what_is_no_ring_is_refused_by_name() {
     let words = memory(16);
-    assert_eq!(
-        Ring::open(&words).unwrap_err(),
-        RingError::Magic { have: 0 }
-    );
+    assert_eq!(Ring::open(&words).unwrap_err(), RingError::Magic { have: 0 });
     Ring::format(&words).unwrap();
     words[1].store(7, Ordering::Relaxed);
     let error = Ring::open(&words).unwrap_err();
     assert_eq!(error, RingError::Version { have: 7 });
     assert!(error.to_string().contains("version 7"), "{error}");
-    assert_eq!(
-        Ring::format(&words[..HEADER_WORDS + 12]).unwrap_err(),
-        RingError::Size {
-            words: HEADER_WORDS + 12
-        }
-    );
+    assert_eq!(Ring::format(&words[..HEADER_WORDS + 12]).unwrap_err(), RingError::Size { words: HEADER_WORDS + 12 });
     words[1].store(1, Ordering::Relaxed);
     words[2].store(8, Ordering::Relaxed);
-    assert_eq!(
-        Ring::open(&words).unwrap_err(),
-        RingError::Capacity { have: 8, want: 16 }
-    );
+    assert_eq!(Ring::open(&words).unwrap_err(), RingError::Capacity { have: 8, want: 16 });
 }
 
 #[test]
@@ -170,18 +146,11 @@ fn more_pointers_than_a_record_holds_are_counted_not_kept() {
     let words = memory(2048);
     let ring = Ring::format(&words).unwrap();
     let pointers = vec![DevAddr(5); 1030];
-    let launch = Launch {
-        seq: LaunchSeq(1),
-        stream: StreamSlot(0),
-        key: LaunchKey(9),
-        pointers: &pointers,
-    };
+    let launch = Launch { seq: LaunchSeq(1), stream: StreamSlot(0), key: LaunchKey(9), pointers: &pointers };
     assert!(ring.push(DeviceId(0), &Record::Launch(launch)));
     assert_eq!(ring.shared().get(ShimCounter::PointersLeftOut), 6);
     let mut consumer = ring.consumer().unwrap();
-    let Ok(Some((_, Record::Launch(got)))) = consumer.pop() else {
-        panic!("no launch")
-    };
+    let Ok(Some((_, Record::Launch(got)))) = consumer.pop() else { panic!("no launch") };
     assert_eq!(got.pointers, &pointers[..1024]);
 }
 
@@ -215,14 +184,8 @@ fn every_accepted_record_arrives_once() {
             while let Some((device, Record::Launch(launch))) = consumer.pop().unwrap() {
                 let n = launch.seq.0;
                 assert_eq!(launch.key.0, n * 3);
-                assert!(
-                    launch.pointers.len() as u64 == n % 6
-                        && launch.pointers.iter().all(|p| p.0 == n)
-                );
-                assert!(
-                    n > std::mem::replace(&mut newest[usize::from(device.0)], n),
-                    "out of order"
-                );
+                assert!(launch.pointers.len() as u64 == n % 6 && launch.pointers.iter().all(|p| p.0 == n));
+                assert!(n > std::mem::replace(&mut newest[usize::from(device.0)], n), "out of order");
                 seen += 1;
             }
         };
@@ -234,4 +197,13 @@ fn every_accepted_record_arrives_once() {
         assert_eq!(seen, accepted);
         assert_eq!(accepted + ring.dropped(), 20_000);
     });
+}
+
+/// `docs/ring.md` names every counter at the word it has.
+#[test]
+fn the_documentation_lists_the_counters() {
+    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ring.md")).unwrap();
+    for (word, counter) in (64..).zip(ShimCounter::ALL) {
+        assert!(text.contains(&format!("| {word} | `{}` |", counter.name())), "{}", counter.name());
+    }
 }
