@@ -305,24 +305,6 @@ impl Engine {
                 }
             }
         }
-        if let Some(at) = known.residency.find(piece.block) {
-            if piece.cause == MigrationCause::Eviction {
-                let b = known.residency.get(at);
-                if b.last_use >= known.front {
-                    eprintln!(
-                        "EVICT {:?} ask {:?} age {} next+{} last+{} on {} budget {} {:?}",
-                        b.block,
-                        b.ask(),
-                        known.residency.age(at),
-                        b.next_use.0 as i64 - known.front.0 as i64,
-                        b.last_use.0 - known.front.0,
-                        known.residency.blocks_on_device(),
-                        known.budget,
-                        self.policy.tables()
-                    );
-                }
-            }
-        }
         if known.residency.migrated(piece)
             && let Some(at) = known.residency.find(piece.block)
         {

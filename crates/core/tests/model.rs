@@ -182,7 +182,14 @@ fn rows(policy: Option<PolicyName>, shape: Shape, memory: Bytes, ahead: usize, i
         net.iteration();
         let ops = std::mem::take(&mut net.ops);
         let (start, before) = (sim.now, sim.mem.totals(GPU));
+        let counted = *sim.engine.counters();
         sim.run(&ops, ahead);
+        for ((name, _, now), (_, _, then)) in sim.engine.counters().rows().zip(counted.rows()) {
+            if now != then {
+                print!("{name} {} ", now - then);
+            }
+        }
+        println!();
         let after: Totals = sim.mem.totals(GPU);
         let gib = |bytes: Bytes| bytes.get() as f64 / (1u64 << 30) as f64;
         rows.push(Row {
