@@ -12,9 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arch: u32 = arch.parse()?;
     let file = std::fs::read(path)?;
     let elf = object::File::parse(&*file)?;
-    let section = elf
-        .section_by_name(".nv_fatbin")
-        .ok_or("no .nv_fatbin section")?;
+    let section = elf.section_by_name(".nv_fatbin").ok_or("no .nv_fatbin section")?;
     let mut rest = section.data()?;
     let mut images = 0;
     // Containers lie one after another, each on an 8-byte boundary.
@@ -25,24 +23,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             continue;
         }
         let len = 16 + usize::try_from(u64::from_le_bytes(*rest[8..].first_chunk().ok_or("cut")?))?;
-        let image = rest
-            .get(..len)
-            .ok_or("a container reaches past its section")?;
+        let image = rest.get(..len).ok_or("a container reaches past its section")?;
         match fatbin::parse(image, (arch / 10, arch % 10)) {
             Ok(kernels) => {
                 for k in kernels {
-                    let params: Vec<String> = k
-                        .params
-                        .iter()
-                        .map(|p| format!("{}+{}", p.offset, p.size))
-                        .collect();
-                    println!(
-                        "{images}\t{}\t{}\t{}\t{}",
-                        k.registers,
-                        k.static_shared.0,
-                        params.join(","),
-                        k.name
-                    );
+                    let params: Vec<String> = k.params.iter().map(|p| format!("{}+{}", p.offset, p.size)).collect();
+                    println!("{images}\t{}\t{}\t{}\t{}", k.registers, k.static_shared.0, params.join(","), k.name);
                 }
             }
             Err(e) => println!("{images}\terror: {e}"),

@@ -128,7 +128,7 @@ impl Call<'_> {
         };
         let view = View { bytes: ByteView { space: &state.space, memory: &state.memory, data } };
         let work = testing::work(&call).unwrap_or_else(|| state.truth.work(&call, &view));
-        let bytes = Bytes(work.touches.iter().map(|t| t.range.len.0).sum());
+        let bytes = work.traffic;
         let precision = match work.class {
             FlopClass::Fp64 => Precision::Fp64,
             FlopClass::Fp32 => Precision::Fp32,
@@ -138,10 +138,9 @@ impl Call<'_> {
         let compute = self.machine.profile.kernel_time(bytes, work.flops, precision);
         let touches: Vec<Touch> = work
             .touches
-            .iter()
+            .into_iter()
             .filter(|t| !t.range.is_empty())
             .filter(|t| state.space.find(t.range.start).is_some_and(|a| a.kind == Kind::Managed))
-            .map(|t| Touch { range: t.range, write: t.write, phase: 0 })
             .collect();
         let (launches, sum) = match work.source {
             Source::Exact => (&mut state.totals.exact_launches, &mut state.totals.exact_bytes),

@@ -82,9 +82,14 @@ pub fn work(call: &KernelCall<'_>) -> Option<Work> {
     let test = named(call.name)?;
     let operands = operands(test, words(call.params));
     let sane = operands.iter().all(|(_, n, _)| *n <= MOST);
-    let touch = |&(at, n, write): &(u64, u64, bool)| Touch { range: AddrRange::new(DevAddr(at), Bytes(n * 4)), write };
-    let touches = if sane { operands.iter().map(touch).collect() } else { Vec::new() };
-    Some(Work { touches, flops: 0.0, class: FlopClass::Fp32, source: Source::Exact })
+    let touch = |&(at, n, write): &(u64, u64, bool)| Touch {
+        range: AddrRange::new(DevAddr(at), Bytes(n * 4)),
+        write,
+        phase: 0,
+    };
+    let touches: Vec<Touch> = if sane { operands.iter().map(touch).collect() } else { Vec::new() };
+    let traffic = Bytes(touches.iter().map(|t| t.range.len.0).sum());
+    Some(Work { touches, traffic, flops: 0.0, class: FlopClass::Fp32, source: Source::Exact })
 }
 
 /// Computes what a test kernel computes, on the bytes as they are now. Does nothing for any other kernel.

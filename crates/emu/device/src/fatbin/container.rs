@@ -45,10 +45,7 @@ pub(super) fn total_len(header: &[u8]) -> Result<usize, FatbinError> {
 }
 
 /// The kernels of the entry that suits `capability` best.
-pub(super) fn kernels(
-    image: &[u8],
-    capability: (u32, u32),
-) -> Result<Vec<KernelInfo>, FatbinError> {
+pub(super) fn kernels(image: &[u8], capability: (u32, u32)) -> Result<Vec<KernelInfo>, FatbinError> {
     let entries = entries(image)?;
     let (major, minor) = capability;
     let device = major.saturating_mul(10).saturating_add(minor);
@@ -56,29 +53,16 @@ pub(super) fn kernels(
         .iter()
         .filter(|e| e.kind == KIND_ELF && e.arch / 10 == major && e.arch <= device)
         .max_by_key(|e| e.arch);
-    let text = || {
-        entries
-            .iter()
-            .filter(|e| e.kind == KIND_PTX && e.arch <= device)
-            .max_by_key(|e| e.arch)
-    };
-    let entry = cubin
-        .or_else(text)
-        .ok_or(FatbinError::NoBinary { major, minor })?;
+    let text = || entries.iter().filter(|e| e.kind == KIND_PTX && e.arch <= device).max_by_key(|e| e.arch);
+    let entry = cubin.or_else(text).ok_or(FatbinError::NoBinary { major, minor })?;
     let code = unpack(entry)?;
-    if entry.kind == KIND_ELF {
-        elf::kernels(&code)
-    } else {
-        ptx::kernels(&code)
-    }
+    if entry.kind == KIND_ELF { elf::kernels(&code) } else { ptx::kernels(&code) }
 }
 
 fn entries(image: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
     const CUT: FatbinError = FatbinError::Damaged("entry reaches past the container");
     let end = total_len(image)?;
-    let image = image
-        .get(..end)
-        .ok_or(FatbinError::Damaged("container is cut short"))?;
+    let image = image.get(..end).ok_or(FatbinError::Damaged("container is cut short"))?;
     let mut found = Vec::new();
     let mut at = usize::from(u16_at(image, 6)?).max(HEADER);
     while at < image.len() {
@@ -86,25 +70,16 @@ fn entries(image: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
         let header = usize::try_from(u32_at(entry, 4)?).map_err(|_| CUT)?;
         let padded = usize::try_from(u64_at(entry, 8)?).map_err(|_| CUT)?;
         if header < 64 {
-            return Err(FatbinError::Damaged(
-                "entry header is shorter than its fields",
-            ));
+            return Err(FatbinError::Damaged("entry header is shorter than its fields"));
         }
         let flags = u64_at(entry, 40)?;
         let packed = usize::try_from(u32_at(entry, 16)?).map_err(|_| CUT)?;
         let is_packed = flags & (FLAG_LZ4 | FLAG_ZSTD) != 0;
-        let body = entry
-            .get(header..)
-            .and_then(|b| b.get(..padded))
-            .ok_or(CUT)?;
+        let body = entry.get(header..).and_then(|b| b.get(..padded)).ok_or(CUT)?;
         found.push(Entry {
             kind: u16_at(entry, 0)?,
             arch: u32_at(entry, 28)?,
-            payload: if is_packed {
-                body.get(..packed).ok_or(CUT)?
-            } else {
-                body
-            },
+            payload: if is_packed { body.get(..packed).ok_or(CUT)? } else { body },
             flags,
             unpacked: u64_at(entry, 56)?,
         });
@@ -119,18 +94,13 @@ fn unpack<'a>(entry: &Entry<'a>) -> Result<std::borrow::Cow<'a, [u8]>, FatbinErr
     }
     let size = usize::try_from(entry.unpacked.min(MAX_UNPACKED + 1)).unwrap_or(usize::MAX);
     if entry.unpacked > MAX_UNPACKED {
-        return Err(FatbinError::Damaged(
-            "entry claims to unpack to more than 1 GiB",
-        ));
+        return Err(FatbinError::Damaged("entry claims to unpack to more than 1 GiB"));
     }
     let code = if entry.flags & FLAG_ZSTD != 0 {
         const BAD: FatbinError = FatbinError::Damaged("zstd entry does not unpack");
         let stream = ruzstd::decoding::StreamingDecoder::new(entry.payload).map_err(|_| BAD)?;
         let mut code = Vec::new();
-        stream
-            .take(entry.unpacked + 1)
-            .read_to_end(&mut code)
-            .map_err(|_| BAD)?;
+        stream.take(entry.unpacked + 1).read_to_end(&mut code).map_err(|_| BAD)?;
         code
     } else {
         // LZ4 cannot expand more than 255 times, so a lying size is refused before memory is taken.
@@ -143,18 +113,12 @@ fn unpack<'a>(entry: &Entry<'a>) -> Result<std::borrow::Cow<'a, [u8]>, FatbinErr
     if code.len() == size {
         Ok(code.into())
     } else {
-        Err(FatbinError::Damaged(
-            "entry unpacks to another size than it claims",
-        ))
+        Err(FatbinError::Damaged("entry unpacks to another size than it claims"))
     }
 }
 
 fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], FatbinError> {
-    bytes
-        .get(at..)
-        .and_then(|b| b.first_chunk::<N>())
-        .copied()
-        .ok_or(FatbinError::Damaged("header is cut short"))
+    bytes.get(at..).and_then(|b| b.first_chunk::<N>()).copied().ok_or(FatbinError::Damaged("header is cut short"))
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Result<u16, FatbinError> {

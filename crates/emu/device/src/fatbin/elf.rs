@@ -31,12 +31,7 @@ pub(super) fn kernels(image: &[u8]) -> Result<Vec<KernelInfo>, FatbinError> {
     let sections = header.sections(endian, image).map_err(|_| DAMAGED)?;
     let mut found: Vec<KernelInfo> = Vec::new();
     let mut index: HashMap<&str, usize> = HashMap::new();
-    let name_of = |section| {
-        sections
-            .section_name(endian, section)
-            .ok()
-            .and_then(|n| std::str::from_utf8(n).ok())
-    };
+    let name_of = |section| sections.section_name(endian, section).ok().and_then(|n| std::str::from_utf8(n).ok());
 
     for section in sections.iter() {
         let Some(info) = name_of(section).and_then(|n| n.strip_prefix(".nv.info.")) else {
@@ -49,10 +44,7 @@ pub(super) fn kernels(image: &[u8]) -> Result<Vec<KernelInfo>, FatbinError> {
             registers: 0,
             max_threads: 0,
         };
-        read_attributes(
-            section.data(endian, image).map_err(|_| DAMAGED)?,
-            &mut kernel,
-        )?;
+        read_attributes(section.data(endian, image).map_err(|_| DAMAGED)?, &mut kernel)?;
         index.insert(info, found.len());
         found.push(kernel);
     }
@@ -79,9 +71,7 @@ fn read_attributes(mut attributes: &[u8], kernel: &mut KernelInfo) -> Result<(),
         if format != FORMAT_SIZED {
             continue;
         }
-        let (payload, rest) = attributes
-            .split_at_checked(usize::from(u16::from_le_bytes([low, high])))
-            .ok_or(CUT)?;
+        let (payload, rest) = attributes.split_at_checked(usize::from(u16::from_le_bytes([low, high]))).ok_or(CUT)?;
         attributes = rest;
         if !matches!(code, KPARAM_INFO | KPARAM_INFO_V2 | MAX_THREADS) {
             continue;
@@ -90,24 +80,15 @@ fn read_attributes(mut attributes: &[u8], kernel: &mut KernelInfo) -> Result<(),
         let word = u32::from_le_bytes(w);
         if code == MAX_THREADS {
             let (y, z) = (u32::from_le_bytes([o0, o1, f0, f1]), word);
-            kernel.max_threads = u32::from_le_bytes([a0, a1, a2, a3])
-                .saturating_mul(y)
-                .saturating_mul(z);
+            kernel.max_threads = u32::from_le_bytes([a0, a1, a2, a3]).saturating_mul(y).saturating_mul(z);
             continue;
         }
-        let size = if code == KPARAM_INFO {
-            word >> 18
-        } else {
-            word
-        };
+        let size = if code == KPARAM_INFO { word >> 18 } else { word };
         let offset = u32::from(u16::from_le_bytes([f0, f1]));
         by_ordinal.push((u16::from_le_bytes([o0, o1]), Param { offset, size }));
     }
     by_ordinal.sort_by_key(|&(ordinal, _)| ordinal);
-    let dense = by_ordinal
-        .iter()
-        .enumerate()
-        .all(|(n, &(ordinal, _))| usize::from(ordinal) == n);
+    let dense = by_ordinal.iter().enumerate().all(|(n, &(ordinal, _))| usize::from(ordinal) == n);
     kernel.params = by_ordinal.into_iter().map(|(_, param)| param).collect();
     if dense { Ok(()) } else { Err(CUT) }
 }

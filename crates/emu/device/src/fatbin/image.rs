@@ -26,9 +26,7 @@ pub(super) enum Kind {
 
 /// The first four bytes, little endian; 0 if there are fewer.
 pub(super) fn magic(image: &[u8]) -> u32 {
-    image
-        .first_chunk::<4>()
-        .map_or(0, |b| u32::from_le_bytes(*b))
+    image.first_chunk::<4>().map_or(0, |b| u32::from_le_bytes(*b))
 }
 
 impl Kind {
@@ -92,8 +90,7 @@ pub unsafe fn image_at<'a>(start: *const u8) -> Result<&'a [u8], FatbinError> {
         Some(Kind::Marker) => {
             // SAFETY: a marker image has a header of 20 bytes, of which the first 16 say its length.
             let header = unsafe { start.cast::<[u8; 16]>().read() };
-            deepum_emu_abi::image::length(&header)
-                .ok_or(FatbinError::Damaged("marker image of another version"))?
+            deepum_emu_abi::image::length(&header).ok_or(FatbinError::Damaged("marker image of another version"))?
         }
         None => return Err(FatbinError::UnknownFormat(magic(head))),
     };
@@ -112,10 +109,7 @@ unsafe fn elf_len(start: *const u8, header: &[u8]) -> Result<usize, FatbinError>
     const DAMAGED: FatbinError = FatbinError::Damaged("ELF section table");
     let u16_at = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
     let u64_in = |bytes: &[u8], at: usize| {
-        bytes
-            .get(at..)
-            .and_then(|b| b.first_chunk::<8>())
-            .map_or(0, |b| u64::from_le_bytes(*b))
+        bytes.get(at..).and_then(|b| b.first_chunk::<8>()).map_or(0, |b| u64::from_le_bytes(*b))
     };
     let to_usize = |n: u64| usize::try_from(n).map_err(|_| DAMAGED);
     let (table, entry, count) = (to_usize(u64_in(header, 0x28))?, u16_at(0x3a), u16_at(0x3c));
@@ -129,9 +123,7 @@ unsafe fn elf_len(start: *const u8, header: &[u8]) -> Result<usize, FatbinError>
         // Type 8, SHT_NOBITS, takes no room in the file.
         let nobits = section[4..8] == 8u32.to_le_bytes();
         if !nobits {
-            let last = u64_in(section, 0x18)
-                .checked_add(u64_in(section, 0x20))
-                .ok_or(DAMAGED)?;
+            let last = u64_in(section, 0x18).checked_add(u64_in(section, 0x20)).ok_or(DAMAGED)?;
             end = end.max(to_usize(last)?);
         }
     }

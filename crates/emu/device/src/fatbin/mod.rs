@@ -52,9 +52,7 @@ pub struct KernelInfo {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FatbinError {
     /// Neither fat binary, ELF, PTX nor a stand-in's marker image.
-    #[error(
-        "not a kernel image: starts with {0:#010x}; want a fat binary, a cubin ELF, PTX text or a marker image"
-    )]
+    #[error("not a kernel image: starts with {0:#010x}; want a fat binary, a cubin ELF, PTX text or a marker image")]
     UnknownFormat(u32),
     /// A length or offset points outside the image, or packed bytes do not unpack.
     #[error("kernel image is damaged: {0}")]
@@ -82,17 +80,14 @@ pub fn parse(image: &[u8], capability: (u32, u32)) -> Result<Vec<KernelInfo>, Fa
         Some(image::Kind::Elf) => elf::kernels(image),
         Some(image::Kind::Ptx) => ptx::kernels(image),
         Some(image::Kind::Marker) => marker(image),
-        Some(image::Kind::Wrapper) => Err(FatbinError::Damaged(
-            "a registration wrapper is not an image itself",
-        )),
+        Some(image::Kind::Wrapper) => Err(FatbinError::Damaged("a registration wrapper is not an image itself")),
         None => Err(FatbinError::UnknownFormat(image::magic(image))),
     }
 }
 
 /// The kernels of a stand-in library: one parameter each.
 fn marker(image: &[u8]) -> Result<Vec<KernelInfo>, FatbinError> {
-    let kernels =
-        deepum_emu_abi::image::decode(image).ok_or(FatbinError::Damaged("marker image"))?;
+    let kernels = deepum_emu_abi::image::decode(image).ok_or(FatbinError::Damaged("marker image"))?;
     let kernel = |(name, size): (&str, u32)| KernelInfo {
         name: name.to_owned(),
         params: vec![Param { offset: 0, size }],

@@ -30,13 +30,7 @@ pub(super) fn kernels(text: &[u8]) -> Result<Vec<KernelInfo>, FatbinError> {
             }
         }
         let name = name.trim().to_owned();
-        found.push(KernelInfo {
-            name,
-            params,
-            static_shared: Bytes::ZERO,
-            registers: 0,
-            max_threads: 0,
-        });
+        found.push(KernelInfo { name, params, static_shared: Bytes::ZERO, registers: 0, max_threads: 0 });
     }
     Ok(found)
 }
@@ -54,11 +48,7 @@ fn param(declaration: &str, end: u32) -> Option<Param> {
             // The alignment after `.ptr` is that of the memory pointed to.
             ".ptr" => pointer = true,
             ".align" => {
-                let n: u32 = words
-                    .next()?
-                    .parse()
-                    .ok()
-                    .filter(|n: &u32| n.is_power_of_two() && *n <= 128)?;
+                let n: u32 = words.next()?.parse().ok().filter(|n: &u32| n.is_power_of_two() && *n <= 128)?;
                 if !pointer {
                     align = Some(n);
                 }
@@ -69,11 +59,7 @@ fn param(declaration: &str, end: u32) -> Option<Param> {
     }
     let element = element?;
     let count = match name.split_once('[') {
-        Some((_, count)) => count
-            .trim_end_matches(']')
-            .parse()
-            .ok()
-            .filter(|&n: &u32| n <= MAX)?,
+        Some((_, count)) => count.trim_end_matches(']').parse().ok().filter(|&n: &u32| n <= MAX)?,
         None => 1,
     };
     let offset = end.checked_next_multiple_of(align.unwrap_or(element))?;
@@ -101,14 +87,8 @@ fn without_comments(text: &[u8]) -> String {
     while let Some(at) = rest.find("//").into_iter().chain(rest.find("/*")).min() {
         out.push_str(&rest[..at]);
         out.push(' ');
-        let close = if rest[at..].starts_with("//") {
-            "\n"
-        } else {
-            "*/"
-        };
-        rest = rest[at + 2..]
-            .split_once(close)
-            .map_or("", |(_, after)| after);
+        let close = if rest[at..].starts_with("//") { "\n" } else { "*/" };
+        rest = rest[at + 2..].split_once(close).map_or("", |(_, after)| after);
     }
     out.push_str(rest);
     out

@@ -19,36 +19,16 @@ fn cubin(kernels: &[(&str, Vec<u8>, u32, u64)]) -> Vec<u8> {
     for (kernel, attributes, registers, shared) in kernels {
         let at = data.len() as u64;
         data.extend_from_slice(attributes);
-        sections.push((
-            name(&mut names, format!(".nv.info.{kernel}")),
-            0x7000_0000,
-            0,
-            at,
-            attributes.len() as u64,
-        ));
-        sections.push((
-            name(&mut names, format!(".text.{kernel}")),
-            1,
-            registers << 24 | 7,
-            at,
-            0,
-        ));
-        sections.push((
-            name(&mut names, format!(".nv.shared.{kernel}")),
-            8,
-            0,
-            at,
-            *shared,
-        ));
+        sections.push((name(&mut names, format!(".nv.info.{kernel}")), 0x7000_0000, 0, at, attributes.len() as u64));
+        sections.push((name(&mut names, format!(".text.{kernel}")), 1, registers << 24 | 7, at, 0));
+        sections.push((name(&mut names, format!(".nv.shared.{kernel}")), 8, 0, at, *shared));
     }
     let strings = name(&mut names, ".shstrtab".into());
     sections.push((strings, 3, 0, data.len() as u64, names.len() as u64));
     data.extend_from_slice(&names);
     data.resize(data.len().next_multiple_of(8), 0);
 
-    let mut file = vec![
-        0x7f, b'E', b'L', b'F', 2, 1, 1, 0x33, 7, 0, 0, 0, 0, 0, 0, 0,
-    ];
+    let mut file = vec![0x7f, b'E', b'L', b'F', 2, 1, 1, 0x33, 7, 0, 0, 0, 0, 0, 0, 0];
     file.extend_from_slice(&2u16.to_le_bytes()); // executable
     file.extend_from_slice(&190u16.to_le_bytes()); // EM_CUDA
     file.extend_from_slice(&1u32.to_le_bytes());
@@ -96,9 +76,7 @@ fn kparam_v2(ordinal: u16, offset: u16, size: u32) -> Vec<u8> {
 
 /// Two parameters, last one first as the compiler writes them, among attributes of no interest.
 fn two_params() -> Vec<u8> {
-    let noise = [
-        4, 0x37, 4, 0, 0x84, 0, 0, 0, 1, 0x35, 0, 0, 3, 0x19, 0x20, 0,
-    ];
+    let noise = [4, 0x37, 4, 0, 0x84, 0, 0, 0, 1, 0x35, 0, 0, 3, 0x19, 0x20, 0];
     let block = [4, 5, 12, 0, 0, 2, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0];
     [&noise[..], &kparam(1, 8, 24), &kparam(0, 0, 4), &block].concat()
 }
@@ -138,13 +116,7 @@ fn container(entries: &[Packed<'_>]) -> Vec<u8> {
 }
 
 fn plain(arch: u32, payload: &[u8]) -> Packed<'_> {
-    Packed {
-        kind: 2,
-        arch,
-        flags: 0x11,
-        payload,
-        unpacked: 0,
-    }
+    Packed { kind: 2, arch, flags: 0x11, payload, unpacked: 0 }
 }
 
 /// A zstd frame of raw blocks: what the format allows a compressor that does not compress.
@@ -178,11 +150,8 @@ fn param(offset: u32, size: u32) -> Param {
 #[test]
 fn a_cubin_gives_names_parameters_registers_shared_memory_and_largest_block() {
     let attributes = two_params();
-    let kernels = parse(
-        &cubin(&[("_Z1kv", attributes, 42, 4096), ("bare", vec![], 8, 0)]),
-        (8, 0),
-    )
-    .expect("well formed");
+    let kernels =
+        parse(&cubin(&[("_Z1kv", attributes, 42, 4096), ("bare", vec![], 8, 0)]), (8, 0)).expect("well formed");
     assert_eq!(
         kernels,
         [
@@ -219,41 +188,20 @@ fn the_newest_cubin_of_the_same_major_that_is_not_newer_is_chosen() {
     assert_eq!(chosen((8, 0)), Ok("sm80".into()));
     assert_eq!(chosen((8, 9)), Ok("sm86".into()));
     assert_eq!(chosen((9, 0)), Ok("sm90".into()));
-    assert_eq!(
-        chosen((7, 0)),
-        Err(FatbinError::NoBinary { major: 7, minor: 0 })
-    );
-    assert_eq!(
-        chosen((10, 0)),
-        Err(FatbinError::NoBinary {
-            major: 10,
-            minor: 0
-        })
-    );
+    assert_eq!(chosen((7, 0)), Err(FatbinError::NoBinary { major: 7, minor: 0 }));
+    assert_eq!(chosen((10, 0)), Err(FatbinError::NoBinary { major: 10, minor: 0 }));
 }
 
 #[test]
 fn ptx_serves_where_no_cubin_does() {
     let cubin = cubin(&[("k", vec![], 8, 0)]);
-    let ptx = Packed {
-        kind: 1,
-        arch: 80,
-        flags: 0x11,
-        payload: PTX.as_bytes(),
-        unpacked: 0,
-    };
+    let ptx = Packed { kind: 1, arch: 80, flags: 0x11, payload: PTX.as_bytes(), unpacked: 0 };
     let image = container(&[plain(75, &cubin), ptx]);
     let kernels = parse(&image, (9, 0)).expect("PTX of 8.0 runs on 9.0");
     assert_eq!(kernels.len(), 2);
     assert_eq!(kernels[0].name, "add_kernel");
-    assert_eq!(
-        kernels[0].params,
-        [param(0, 8), param(8, 4), param(16, 24), param(40, 8)]
-    );
-    assert_eq!(
-        (kernels[1].name.as_str(), kernels[1].params.len()),
-        ("empty", 0)
-    );
+    assert_eq!(kernels[0].params, [param(0, 8), param(8, 4), param(16, 24), param(40, 8)]);
+    assert_eq!((kernels[1].name.as_str(), kernels[1].params.len()), ("empty", 0));
 }
 
 #[test]
@@ -262,63 +210,26 @@ fn packed_entries_unpack() {
     let lz4 = lz4_flex::block::compress(&cubin);
     let zstd = zstd_stored(&cubin);
     for (flags, payload) in [(0x2011, &lz4), (0x8011, &zstd)] {
-        let entry = Packed {
-            kind: 2,
-            arch: 80,
-            flags,
-            payload,
-            unpacked: cubin.len() as u64,
-        };
+        let entry = Packed { kind: 2, arch: 80, flags, payload, unpacked: cubin.len() as u64 };
         let kernels = parse(&container(&[entry]), (8, 0)).expect("unpacks");
-        assert_eq!(
-            kernels[0].params,
-            [param(0, 4), param(8, 24)],
-            "flags {flags:#x}"
-        );
-        for lie in [
-            cubin.len() as u64 - 1,
-            cubin.len() as u64 + 1,
-            1 << 29,
-            u64::MAX,
-        ] {
-            let entry = Packed {
-                kind: 2,
-                arch: 80,
-                flags,
-                payload,
-                unpacked: lie,
-            };
-            assert!(
-                matches!(
-                    parse(&container(&[entry]), (8, 0)),
-                    Err(FatbinError::Damaged(_))
-                ),
-                "{flags:#x} {lie}"
-            );
+        assert_eq!(kernels[0].params, [param(0, 4), param(8, 24)], "flags {flags:#x}");
+        for lie in [cubin.len() as u64 - 1, cubin.len() as u64 + 1, 1 << 29, u64::MAX] {
+            let entry = Packed { kind: 2, arch: 80, flags, payload, unpacked: lie };
+            assert!(matches!(parse(&container(&[entry]), (8, 0)), Err(FatbinError::Damaged(_))), "{flags:#x} {lie}");
         }
     }
 }
 
 #[test]
 fn the_marker_image_of_a_stand_in_library_names_its_kernels() {
-    let kernels = parse(
-        &deepum_emu_abi::image::encode(deepum_emu_abi::kernels::ALL),
-        (8, 0),
-    )
-    .expect("our own");
-    let gemm = kernels
-        .iter()
-        .find(|k| k.name == deepum_emu_abi::kernels::GEMM.name)
-        .expect("there is a gemm");
+    let kernels = parse(&deepum_emu_abi::image::encode(deepum_emu_abi::kernels::ALL), (8, 0)).expect("our own");
+    let gemm = kernels.iter().find(|k| k.name == deepum_emu_abi::kernels::GEMM.name).expect("there is a gemm");
     assert_eq!(gemm.params.len(), 1);
 }
 
 #[test]
 fn unknown_images_are_named_by_their_first_word() {
-    assert_eq!(
-        parse(b"BC\xc0\xde....", (8, 0)),
-        Err(FatbinError::UnknownFormat(0xdec0_4342))
-    );
+    assert_eq!(parse(b"BC\xc0\xde....", (8, 0)), Err(FatbinError::UnknownFormat(0xdec0_4342)));
     assert_eq!(parse(b"", (8, 0)), Err(FatbinError::UnknownFormat(0)));
 }
 
@@ -337,16 +248,10 @@ fn an_image_is_found_whole_from_its_address_alone() {
 
     let wrapper = [0x0000_0001_4662_43b1u64, container.as_ptr() as u64, 0];
     // SAFETY: a wrapper that names a whole container.
-    assert_eq!(
-        unsafe { image_at(wrapper.as_ptr().cast()) },
-        Ok(&container[..])
-    );
+    assert_eq!(unsafe { image_at(wrapper.as_ptr().cast()) }, Ok(&container[..]));
     let other = [0u64; 3];
     // SAFETY: 24 readable bytes; nothing behind them is looked at, since the magic is unknown.
-    assert_eq!(
-        unsafe { image_at(other.as_ptr().cast()) },
-        Err(FatbinError::UnknownFormat(0))
-    );
+    assert_eq!(unsafe { image_at(other.as_ptr().cast()) }, Err(FatbinError::UnknownFormat(0)));
 }
 
 proptest! {

@@ -15,18 +15,37 @@
 //! Invariants: the same call, view and seed give the same [`Work`]; no panic and no unbounded work on
 //! any parameter bytes; every touch lies inside one allocation of the view.
 
+mod args;
+mod attention;
+mod cat;
+mod coverage;
+mod elementwise;
+mod functor;
+mod guess;
+mod index;
+mod kernel;
+mod multi_tensor;
+mod name;
+mod offsets;
+mod pointers;
+mod reduce;
+mod rows;
+mod sort;
+mod touches;
+mod vendor;
+
+use std::collections::HashMap;
+
 use deepum_core::units::{AddrRange, Bytes, DevAddr};
 
+use self::args::Launch;
+use self::kernel::Kernel;
+use self::rows::Rows;
+use self::touches::Touches;
 use crate::fatbin::Param;
 
-/// A piece of memory one launch reads or writes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Touch {
-    /// The bytes.
-    pub range: AddrRange,
-    /// Whether any of them is written.
-    pub write: bool,
-}
+pub use self::coverage::{Coverage, Unknown};
+pub use deepum_model::Touch;
 
 /// One kernel launch as it arrives at the device.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +99,11 @@ pub enum Source {
 /// What one launch does.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Work {
-    /// Ranges, in operand order; ranges of one operand are sorted and do not overlap.
+    /// Ranges, in operand order; ranges of one operand are sorted and do not overlap. Gaps under 64 KiB are closed, since the driver
+    /// serves no less at a time; see [`Work::traffic`] for what is really read and written.
     pub touches: Vec<Touch>,
+    /// Bytes between memory and cores: each operand's elements once per pass, sectors of 32 bytes.
+    pub traffic: Bytes,
     /// Floating-point operations, or 0 where bytes bound the time.
     pub flops: f64,
     /// Which peak rate `flops` is measured against.
@@ -91,26 +113,48 @@ pub struct Work {
 }
 
 /// The device's knowledge of kernels, with what it has learned about each name so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Truth {
     seed: u64,
+    rows: Rows,
+    kernels: HashMap<Box<str>, Kernel, ahash::RandomState>,
+    coverage: Coverage,
 }
 
 impl Truth {
     /// Knowledge whose data-picked rows and guesses follow `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { seed }
+        let hasher = ahash::RandomState::with_seeds(1, 2, 3, 4);
+        Self { seed, rows: Rows::new(seed), kernels: HashMap::with_hasher(hasher), coverage: Coverage::default() }
     }
 
     /// What `call` touches and computes.
     pub fn work(&mut self, call: &KernelCall<'_>, view: &dyn DeviceView) -> Work {
-        let _ = (call, view, self.seed);
-        Work {
-            touches: Vec::new(),
-            flops: 0.0,
-            class: FlopClass::Fp32,
-            source: Source::Guessed,
+        if self.kernels.get(call.name).is_none_or(|k| k.layout != call.layout) {
+            self.kernels.insert(call.name.into(), Kernel::new(call.name, call.layout));
         }
+        let kernel = &self.kernels[call.name];
+        let launch = Launch { call, signature: &kernel.signature };
+        let mut out = Touches::new(view, &mut self.rows);
+        let understood = kernel.decode.and_then(|decode| decode(&launch, &mut out)).is_some() && !out.refuted;
+        if !understood {
+            out = Touches::new(view, &mut self.rows);
+            guess::guess(&launch, &mut out, self.seed);
+        }
+        let source = if understood { Source::Exact } else { Source::Guessed };
+        let traffic = Bytes(out.traffic);
+        let work = Work { touches: out.list, traffic, flops: out.flops, class: out.class, source };
+        self.coverage.count(call.name, source, traffic, kernel.decode.is_some());
+        work
+    }
+
+    /// How much of what was launched so far was decoded, and what was not.
+    #[must_use]
+    pub fn coverage(&self) -> &Coverage {
+        &self.coverage
     }
 }
+
+#[cfg(test)]
+mod tests;
