@@ -325,7 +325,12 @@ impl<'a> Consumer<'a> {
         if !fits || len > ring.mask + 1 || word >> 48 != 0 {
             return Err(RingError::Corrupt { word });
         }
-        let take = |i: u64| ring.word(at + i).swap(0, Ordering::Relaxed);
+        let take = |i: u64| {
+            let word = ring.word(at + i);
+            let value = word.load(Ordering::Relaxed);
+            word.store(0, Ordering::Relaxed);
+            value
+        };
         let (one, two) = (take(1), take(2));
         let mut count = 0;
         for (pointer, i) in self.pointers.iter_mut().zip(3..len) {
