@@ -70,6 +70,9 @@ pub enum CuError {
     /// The host range is not registered.
     #[error("pointer does not correspond to a registered memory region")]
     HostMemoryNotRegistered = 713,
+    /// The limit does not exist on this device.
+    #[error("limit is not supported on this architecture")]
+    UnsupportedLimit = 215,
     /// Too many threads, or too much shared memory.
     #[error("too many resources requested for launch")]
     LaunchOutOfResources = 701,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use deepum_core::units::{AddrRange, Bytes, DevAddr};
 
 use crate::bytes::ByteView;
-use crate::context::ContextId;
 use crate::error::{CuError, CuResult};
 use crate::kernel::{Kernel, SHARED_PER_BLOCK};
 use crate::log::Entry;
@@ -69,22 +68,12 @@ impl Call<'_> {
     ///
     /// # Errors
     /// `InvalidValue` for a shape or a buffer that does not fit; `InvalidHandle` for a stream that is gone.
-    pub fn launch(
-        &mut self,
-        context: ContextId,
-        stream: StreamId,
-        kernel: Arc<Kernel>,
-        shape: Shape,
-        params: Vec<u8>,
-    ) -> CuResult {
+    pub fn launch(&mut self, stream: StreamId, kernel: Arc<Kernel>, shape: Shape, params: Vec<u8>) -> CuResult {
         shape.check()?;
         if params.len() < kernel.params_len() {
             return Err(CuError::InvalidValue);
         }
         let device = self.state.streams.get(stream).ok_or(CuError::InvalidHandle)?.device;
-        if self.state.contexts.get(context)?.device != device {
-            return Err(CuError::InvalidHandle);
-        }
         self.run(Until::Room(device, self.machine.profile.launch_queue))?;
         let issued = self.state.host;
         let gpu = self.state.gpus.get_mut(usize::from(device.0)).ok_or(CuError::InvalidDevice)?;

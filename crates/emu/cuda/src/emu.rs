@@ -1,0 +1,104 @@
+//! What the emulated device offers beside the driver API: the doors for the engine, the preloaded node, the other
+//! stand-ins, and tests. Names begin with `deepumEmu`; a real `libcuda.so.1` has none of them.
+
+use std::ffi::{c_char, c_int, c_ulong, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use deepum_emu_device::machine::machine;
+use deepum_emu_device::pace::DeepumHooks;
+use deepum_emu_device::uvm::door;
+
+use crate::edge::{int, put_text};
+
+/// A call of ours from C: whatever goes wrong inside is `otherwise`.
+fn guarded<R>(otherwise: R, f: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or(otherwise)
+}
+
+/// The engine takes over the pace (null: it gives it back). 0, or -1 if the hooks are not acceptable or there is no
+/// device yet. See ARCHITECTURE section 5.
+///
+/// # Safety
+/// `hooks` is null, or stays valid and unchanged for the rest of the process.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub unsafe extern "C" fn deepumEmuDrive(hooks: *const DeepumHooks) -> c_int {
+    guarded(-1, || match machine() {
+        // SAFETY: the caller's promise.
+        Ok(machine) if unsafe { machine.pace.drive(hooks) } => 0,
+        _ => -1,
+    })
+}
+
+/// Takes a descriptor as an open file of `/dev/nvidia-uvm` (`node` 0) or `/dev/nvidia-uvm-tools` (1). 0, or an error
+/// number.
+///
+/// # Safety
+/// `peer` is -1, or a descriptor that nothing else uses or closes.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub unsafe extern "C" fn deepumEmuUvmOpen(node: c_int, fd: c_int, peer: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(libc::ENODEV, || unsafe { door::open(node, fd, peer) })
+}
+
+/// A request on such a file: 0, or an error number below 0.
+///
+/// # Safety
+/// `argument` is what the request asks for, as for the driver.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub unsafe extern "C" fn deepumEmuUvmIoctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+    // SAFETY: the caller's promise.
+    guarded(-libc::EIO, || unsafe { door::ioctl(fd, request, argument) })
+}
+
+/// 1 if a poll of the tools file finds it readable, 0 if not.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub extern "C" fn deepumEmuUvmPoll(fd: c_int) -> c_int {
+    guarded(0, || door::poll(fd))
+}
+
+/// The driver release as `/sys/module/nvidia/version` has it, into `text` with room for `room` bytes. Its length, or -1
+/// without a device or without room.
+///
+/// # Safety
+/// `text` may be written for `room` bytes.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub unsafe extern "C" fn deepumEmuDriverRelease(text: *mut u8, room: usize) -> c_int {
+    guarded(-1, || match door::driver_release() {
+        Some(release) if release.len() < room && put_text(text, room, release).is_ok() => int(release.len()),
+        _ => -1,
+    })
+}
+
+/// Host memory of the machine that is played, in bytes; 0 without a device.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub extern "C" fn deepumEmuHostMemory() -> u64 {
+    guarded(0, || machine().map_or(0, |m| m.config.host.unwrap_or(m.profile.host_memory).0))
+}
+
+/// Another stand-in refused a call by name; counted in the flight log.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub extern "C" fn deepumEmuRefused(_name: *const c_char) {
+    guarded((), || {
+        if let Ok(machine) = machine() {
+            let _ = machine.look(|state| {
+                state.totals.refused += 1;
+                state.publish(&machine.pace);
+                Ok(())
+            });
+        }
+    });
+}
+
+/// The host clock in virtual nanoseconds; 0 without a device.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub extern "C" fn deepumEmuTime() -> u64 {
+    guarded(0, || machine().and_then(|m| m.look(|state| Ok(state.host.0))).unwrap_or(0))
+}

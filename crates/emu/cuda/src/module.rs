@@ -1,0 +1,339 @@
+//! Modules, libraries, functions, kernels.
+//!
+//! A library is a module without a context, and a kernel is a function without one; here both pairs are one thing.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::sync::Arc;
+
+use deepum_core::units::Bytes;
+use deepum_emu_device::error::{CuError, CuResult};
+use deepum_emu_device::fatbin;
+use deepum_emu_device::kernel::{self, Image, Kernel, KernelId, ModuleId, SHARED_PER_BLOCK};
+use deepum_emu_device::machine::{Cost, machine};
+use deepum_emu_device::say;
+use parking_lot::Mutex;
+
+use crate::current;
+use crate::edge::{In, Out, Text, api, int, size};
+use crate::handle::{Function, Module};
+use crate::init::device;
+
+/// `CU_LIBRARY_BINARY_IS_PRESERVED`: the caller keeps the image as it is until the library is unloaded.
+const BINARY_IS_PRESERVED: c_int = 1;
+
+/// Loads the image at `start`; at once, unless the caller keeps it.
+fn load(start: *const c_void, kept: bool, in_context: bool) -> CuResult<Module> {
+    if start.is_null() {
+        return Err(CuError::InvalidValue);
+    }
+    // SAFETY: the caller promises a kernel image of one of the known kinds (CUDA driver API, cuModuleLoadData), valid
+    // during this call, and until the library is unloaded if it says that the binary is preserved; only then is the
+    // slice kept.
+    let image: &'static [u8] = unsafe { fatbin::image_at(start.cast()) }.map_err(|e| {
+        say(&e.to_string());
+        CuError::InvalidImage
+    })?;
+    load_bytes(image, kept, in_context)
+}
+
+fn load_bytes(image: &'static [u8], kept: bool, in_context: bool) -> CuResult<Module> {
+    let machine = machine()?;
+    let capability = machine.look(|state| Ok(state.modules.capability()))?;
+    let image = if kept { Image::Kept(image) } else { Image::Read(kernel::read(image, capability)?) };
+    let context = if in_context { Some(current::context()?) } else { None };
+    let id = machine.call(Cost::Call, |call| {
+        let device = context.map(|id| Ok(call.state.contexts.get(id)?.device)).transpose()?;
+        Ok(call.state.modules.load(image, device))
+    })?;
+    Ok(Module::of(id))
+}
+
+fn load_file(path: &str, in_context: bool) -> CuResult<Module> {
+    let bytes = std::fs::read(path).map_err(|_| CuError::FileNotFound)?;
+    let machine = machine()?;
+    let capability = machine.look(|state| Ok(state.modules.capability()))?;
+    let image = Image::Read(kernel::read(&bytes, capability)?);
+    let context = if in_context { Some(current::context()?) } else { None };
+    let id = machine.call(Cost::Call, |call| {
+        let device = context.map(|id| Ok(call.state.contexts.get(id)?.device)).transpose()?;
+        Ok(call.state.modules.load(image, device))
+    })?;
+    Ok(Module::of(id))
+}
+
+fn unload(module: Module) -> CuResult {
+    let id = module.get()?;
+    machine()?.call(Cost::Call, |call| call.state.modules.unload(id))
+}
+
+fn named(module: ModuleId, name: &str) -> CuResult<Function> {
+    machine()?.look(|state| state.modules.kernel_named(module, name)).map(Function::of)
+}
+
+/// The kernel behind a function handle.
+pub fn kernel(function: Function) -> CuResult<Arc<Kernel>> {
+    let id = function.get()?;
+    machine()?.look(|state| state.modules.kernel(id))
+}
+
+fn param(function: Function, index: usize, offset: Out<usize>, len: Out<usize>) -> CuResult {
+    let kernel = kernel(function)?;
+    let param = kernel.info.params.get(index).ok_or(CuError::InvalidValue)?;
+    offset.put(param.offset as usize)?;
+    len.offer(param.size as usize);
+    Ok(())
+}
+
+/// A kernel's name as a C string that lives as long as the process, as the driver API promises for the module's life.
+fn name_of(kernel: &Kernel) -> CuResult<*const c_char> {
+    static NAMES: Mutex<Option<HashMap<KernelId, CString>>> = Mutex::new(None);
+    let mut names = NAMES.lock();
+    let names = names.get_or_insert_with(HashMap::new);
+    if let Some(text) = names.get(&kernel.id) {
+        return Ok(text.as_ptr());
+    }
+    let text = CString::new(kernel.info.name.as_str()).map_err(|_| CuError::Unknown)?;
+    // The text is on the heap and stays there when the map grows.
+    Ok(names.entry(kernel.id).or_insert(text).as_ptr())
+}
+
+/// Attributes that a program has set, by kernel and `CUfunction_attribute`.
+static SET: Mutex<Vec<(KernelId, c_int, c_int)>> = Mutex::new(Vec::new());
+
+fn attribute(function: Function, number: c_int) -> CuResult<c_int> {
+    let kernel = kernel(function)?;
+    if let Some((.., value)) = SET.lock().iter().find(|(id, n, _)| *id == kernel.id && *n == number) {
+        return Ok(*value);
+    }
+    let info = &kernel.info;
+    let (major, minor) = machine()?.profile.reported_compute_capability;
+    Ok(match number {
+        0 if info.max_threads > 0 => int(info.max_threads.min(1024)),
+        0 => 1024,                                                     // MAX_THREADS_PER_BLOCK
+        1 => int(info.static_shared.0),                                // SHARED_SIZE_BYTES
+        2 | 3 => 0,                       // CONST_SIZE_BYTES, LOCAL_SIZE_BYTES: not in the image's summary
+        4 => int(info.registers),         // NUM_REGS, 0 where the image does not say
+        5 | 6 => int(major * 10 + minor), // PTX_VERSION, BINARY_VERSION
+        7 => 0,                           // CACHE_MODE_CA
+        8 => int(Bytes::kib(48).saturating_sub(info.static_shared).0), // MAX_DYNAMIC_SHARED_SIZE_BYTES
+        9 => -1,                          // PREFERRED_SHARED_MEMORY_CARVEOUT
+        10..=15 => 0,                     // clusters: none
+        _ => return Err(CuError::InvalidValue),
+    })
+}
+
+fn set_attribute(function: Function, number: c_int, value: c_int) -> CuResult {
+    let kernel = kernel(function)?;
+    let room = SHARED_PER_BLOCK.saturating_sub(kernel.info.static_shared);
+    match number {
+        8 if u64::try_from(value).is_ok_and(|n| n <= room.0) => {}
+        9 if (-1..=100).contains(&value) => {}
+        14 | 15 => {}
+        _ => return Err(CuError::InvalidValue),
+    }
+    let mut set = SET.lock();
+    set.retain(|(id, n, _)| (*id, *n) != (kernel.id, number));
+    set.push((kernel.id, number, value));
+    Ok(())
+}
+
+fn blocks(function: Function, threads: c_int, shared: usize) -> CuResult<c_int> {
+    let kernel = kernel(function)?;
+    let threads = u32::try_from(threads).ok().filter(|n| *n > 0).ok_or(CuError::InvalidValue)?;
+    let shared = Bytes(shared as u64 + kernel.info.static_shared.0);
+    Ok(int(kernel::occupancy(machine()?.profile.threads_per_sm, threads, shared)))
+}
+
+api! {
+    fn cuModuleLoadData(out: Out<Module>, image: *const c_void) {
+        out.put(load(image, false, true)?)
+    }
+
+    /// JIT options have nothing to act on: there is no compiler here.
+    fn cuModuleLoadDataEx(
+        out: Out<Module>, image: *const c_void, _count: c_uint, _options: *const c_int, _values: *const *const c_void,
+    ) {
+        out.put(load(image, false, true)?)
+    }
+
+    fn cuModuleLoadFatBinary(out: Out<Module>, image: *const c_void) {
+        out.put(load(image, false, true)?)
+    }
+
+    fn cuModuleLoad(out: Out<Module>, path: Text) {
+        out.put(load_file(path.get()?, true)?)
+    }
+
+    fn cuModuleUnload(module: Module) {
+        unload(module)
+    }
+
+    fn cuModuleGetLoadingMode(mode: Out<c_int>) {
+        mode.put(2) // CU_MODULE_LAZY_LOADING
+    }
+
+    fn cuModuleGetFunction(out: Out<Function>, module: Module, name: Text) {
+        out.put(named(module.get()?, name.get()?)?)
+    }
+
+    fn cuModuleGetFunctionCount(count: Out<c_uint>, module: Module) {
+        let id = module.get()?;
+        let kernels = machine()?.look(|state| state.modules.kernels_of(id))?;
+        count.put(u32::try_from(kernels.len()).unwrap_or(u32::MAX))
+    }
+
+    fn cuModuleEnumerateFunctions(out: Out<Function>, room: c_uint, module: Module) {
+        let id = module.get()?;
+        let kernels = machine()?.look(|state| state.modules.kernels_of(id))?;
+        kernels.into_iter().take(room as usize).enumerate().try_for_each(|(n, id)| out.at(n).put(Function::of(id)))
+    }
+
+    fn cuLibraryLoadData(
+        out: Out<Module>, image: *const c_void, _jit: *const c_int, _jit_values: *const *const c_void, _jit_count: c_uint,
+        options: In<c_int>, values: In<usize>, count: c_uint,
+    ) {
+        let mut kept = false;
+        for n in 0..count as usize {
+            kept |= options.nth(n)? == BINARY_IS_PRESERVED && (values.is_null() || values.nth(n)? & 0xffff_ffff != 0);
+        }
+        out.put(load(image, kept, false)?)
+    }
+
+    fn cuLibraryLoadFromFile(
+        out: Out<Module>, path: Text, _jit: *const c_int, _jit_values: *const *const c_void, _jit_count: c_uint,
+        _options: In<c_int>, _values: In<usize>, _count: c_uint,
+    ) {
+        out.put(load_file(path.get()?, false)?)
+    }
+
+    fn cuLibraryUnload(library: Module) {
+        unload(library)
+    }
+
+    fn cuLibraryGetKernel(out: Out<Function>, library: Module, name: Text) {
+        out.put(named(library.get()?, name.get()?)?)
+    }
+
+    fn cuLibraryGetKernelCount(count: Out<c_uint>, library: Module) {
+        let id = library.get()?;
+        let kernels = machine()?.look(|state| state.modules.kernels_of(id))?;
+        count.put(u32::try_from(kernels.len()).unwrap_or(u32::MAX))
+    }
+
+    fn cuLibraryEnumerateKernels(out: Out<Function>, room: c_uint, library: Module) {
+        let id = library.get()?;
+        let kernels = machine()?.look(|state| state.modules.kernels_of(id))?;
+        kernels.into_iter().take(room as usize).enumerate().try_for_each(|(n, id)| out.at(n).put(Function::of(id)))
+    }
+
+    fn cuLibraryGetModule(out: Out<Module>, library: Module) {
+        let id = library.get()?;
+        machine()?.look(|state| state.modules.device_of(id))?;
+        out.put(library)
+    }
+
+    fn cuKernelGetFunction(out: Out<Function>, kernel_handle: Function) {
+        kernel(kernel_handle)?;
+        current::context()?;
+        out.put(kernel_handle)
+    }
+
+    fn cuKernelGetLibrary(out: Out<Module>, kernel_handle: Function) {
+        out.put(Module::of(kernel(kernel_handle)?.module))
+    }
+
+    fn cuKernelGetName(out: Out<*const c_char>, kernel_handle: Function) {
+        out.put(name_of(&*kernel(kernel_handle)?)?)
+    }
+
+    fn cuKernelGetParamInfo(kernel_handle: Function, index: usize, offset: Out<usize>, len: Out<usize>) {
+        param(kernel_handle, index, offset, len)
+    }
+
+    fn cuKernelGetParamCount(kernel_handle: Function, count: Out<usize>) {
+        count.put(kernel(kernel_handle)?.info.params.len())
+    }
+
+    fn cuKernelGetAttribute(value: Out<c_int>, number: c_int, kernel_handle: Function, ordinal: c_int) {
+        device(ordinal)?;
+        value.put(attribute(kernel_handle, number)?)
+    }
+
+    fn cuKernelSetAttribute(number: c_int, value: c_int, kernel_handle: Function, ordinal: c_int) {
+        device(ordinal)?;
+        set_attribute(kernel_handle, number, value)
+    }
+
+    fn cuKernelSetCacheConfig(kernel_handle: Function, config: c_int, ordinal: c_int) {
+        device(ordinal)?;
+        kernel(kernel_handle)?;
+        if (0..=3).contains(&config) { Ok(()) } else { Err(CuError::InvalidValue) }
+    }
+
+    fn cuFuncGetModule(out: Out<Module>, function: Function) {
+        out.put(Module::of(kernel(function)?.module))
+    }
+
+    fn cuFuncGetName(out: Out<*const c_char>, function: Function) {
+        out.put(name_of(&*kernel(function)?)?)
+    }
+
+    fn cuFuncGetParamInfo(function: Function, index: usize, offset: Out<usize>, len: Out<usize>) {
+        param(function, index, offset, len)
+    }
+
+    fn cuFuncGetParamCount(function: Function, count: Out<usize>) {
+        count.put(kernel(function)?.info.params.len())
+    }
+
+    fn cuFuncGetAttribute(value: Out<c_int>, number: c_int, function: Function) {
+        value.put(attribute(function, number)?)
+    }
+
+    fn cuFuncSetAttribute(function: Function, number: c_int, value: c_int) {
+        set_attribute(function, number, value)
+    }
+
+    fn cuFuncSetCacheConfig(function: Function, config: c_int) {
+        kernel(function)?;
+        if (0..=3).contains(&config) { Ok(()) } else { Err(CuError::InvalidValue) }
+    }
+
+    fn cuFuncSetSharedMemConfig(function: Function, config: c_int) {
+        kernel(function)?;
+        if (0..=2).contains(&config) { Ok(()) } else { Err(CuError::InvalidValue) }
+    }
+
+    fn cuFuncIsLoaded(state: Out<c_int>, function: Function) {
+        kernel(function)?;
+        state.put(1)
+    }
+
+    fn cuFuncLoad(function: Function) {
+        kernel(function).map(drop)
+    }
+
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(out: Out<c_int>, function: Function, threads: c_int, shared: usize) {
+        out.put(blocks(function, threads, shared)?)
+    }
+
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        out: Out<c_int>, function: Function, threads: c_int, shared: usize, flags: c_uint,
+    ) {
+        if flags > 1 {
+            return Err(CuError::InvalidValue);
+        }
+        out.put(blocks(function, threads, shared)?)
+    }
+
+    fn cuOccupancyAvailableDynamicSMemPerBlock(out: Out<usize>, function: Function, count: c_int, threads: c_int) {
+        let kernel = kernel(function)?;
+        let count = u64::try_from(count).ok().filter(|n| *n > 0).ok_or(CuError::InvalidValue)?;
+        if threads <= 0 {
+            return Err(CuError::InvalidValue);
+        }
+        let share = Bytes(deepum_emu_device::kernel::SHARED_PER_SM.0 / count).min(SHARED_PER_BLOCK);
+        out.put(size(share.saturating_sub(kernel.info.static_shared)))
+    }
+}
