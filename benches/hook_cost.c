@@ -1,0 +1,59 @@
+// Nanoseconds per launch as the program sees it: hook_cost [dormant|awake] [LAUNCHES]. Without the preload it measures the call alone.
+// Awake, the launches are recorded and progress is written; the ring is emptied between the batches, where no engine does it.
+#define _GNU_SOURCE
+#include "../tests/programs/check.h"
+#include <time.h>
+
+int cuMemAlloc_v2(uint64_t *, size_t);
+int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+
+enum { BATCH = 100, MOST = 1 << 20 };
+static double sample[MOST / BATCH];
+static uint64_t v[5];
+static int n = 7, m = 9;
+static float x = 1;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC_RAW, &t);
+    return t.tv_sec * 1e9 + t.tv_nsec;
+}
+__attribute__((noinline)) void measured(void) {
+    void *args[] = {&v[0], &v[1], &v[2], &v[3], &v[4], &n, &m, &x};
+    for (int i = 0; i < BATCH; i++) cuLaunchKernel((void *)0x51, 64, 1, 1, 256, 1, 1, 0, (void *)0x5000, args, NULL);
+}
+static void drain(volatile uint64_t *r) {
+    uint64_t capacity = r[2];
+    while (r[128 + r[16] % capacity]) {
+        uint64_t at = r[16], len = r[128 + at % capacity] >> 8 & 0xffff;
+        for (uint64_t i = 0; i < len; i++) r[128 + (at + i) % capacity] = 0;
+        r[16] = at + len;
+    }
+}
+static int order(const void *a, const void *b) {
+    double d = *(const double *)a - *(const double *)b;
+    return (d > 0) - (d < 0);
+}
+int main(int argc, char **argv) {
+    uint64_t p;
+    int launches = argc > 2 ? atoi(argv[2]) : 200000, batches = launches / BATCH;
+    CHECK(launches <= MOST && batches > 0);
+    EQUAL(cuMemAlloc_v2(&p, 64 << 20), 0);
+    for (int i = 0; i < 5; i++) v[i] = p + ((uint64_t)i << 23) + 512;
+    volatile uint64_t *r = ring();
+    int awake = argc > 1 && !strcmp(argv[1], "awake");
+    if (awake) CHECK(r != NULL);
+    // The first tenth warms up and is not a result.
+    for (int i = -batches / 10; i < batches; i++) {
+        if (r) r[RING_MODE] = awake;
+        double start = now();
+        measured();
+        if (i >= 0) sample[i] = (now() - start) / BATCH;
+        if (awake && !r[25]) drain(r);
+    }
+    if (r) EQUAL(r[RING_COUNTERS + LAUNCHES], (uint64_t)(batches + batches / 10) * BATCH);
+    if (awake) EQUAL(r[24], 0);
+    qsort(sample, batches, sizeof *sample, order);
+    printf("%.1f %.1f\n", sample[batches / 2], sample[batches * 99 / 100]);
+    return 0;
+}
