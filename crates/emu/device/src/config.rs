@@ -3,6 +3,8 @@
 //! Everything has a default but nothing is guessed: an unknown profile, key or value is one error that names
 //! the part, what was given, and what is allowed. Defaults of sizes come from the profile.
 
+use std::path::PathBuf;
+
 use deepum_core::units::{Bytes, Nanos};
 
 /// Environment variable read by the stand-in `libcuda.so.1`.
@@ -40,6 +42,8 @@ pub struct Config {
     pub late: Nanos,
     /// Copies above this size move no bytes unless `data` is set.
     pub copy_limit: Bytes,
+    /// Where to write a line for every launch: what it is taken to touch (`truth/trace.rs`).
+    pub kernels: Option<PathBuf>,
 }
 
 /// Why a configuration was refused.
@@ -72,6 +76,7 @@ impl Config {
             fail_migrate: None,
             late: Nanos::ZERO,
             copy_limit: Bytes::mib(1),
+            kernels: None,
         }
     }
 
@@ -99,6 +104,7 @@ impl Config {
             "memory" => self.memory = Some(size(key, value)?),
             "host" => self.host = Some(size(key, value)?),
             "copy" => self.copy_limit = size(key, value)?,
+            "kernels" => self.kernels = Some(PathBuf::from(value)),
             "driver" => match value.parse() {
                 Ok(v) if DRIVERS.contains(&v) => self.driver = v,
                 _ => return refuse(key, value, "one of 535, 550, 560, 580"),
@@ -130,7 +136,7 @@ impl Config {
 }
 
 const KEYS: &str =
-    "keys are memory, host, driver, devices, seed, data, copy, tools, drop_notices, fail_migrate, late_us";
+    "keys are memory, host, driver, devices, seed, data, copy, tools, drop_notices, fail_migrate, late_us, kernels";
 
 fn flag(key: &str, value: &str) -> Result<bool, ConfigError> {
     match value {

@@ -169,6 +169,12 @@ impl Machine {
             Options { devices: config.devices, memory: config.memory, host_memory: config.host, page_ops: config.data };
         let devices = (0..config.devices).map(DeviceId);
         let mut streams = Streams::default();
+        let mut truth = Truth::new(config.seed);
+        if let Some(path) = &config.kernels
+            && let Err(e) = truth.trace_to(path)
+        {
+            crate::say(&format!("no trace of kernels at {}: {e}", path.display()));
+        }
         let state = State {
             host: Nanos::ZERO,
             now: Nanos::ZERO,
@@ -180,7 +186,7 @@ impl Machine {
             events: Events::default(),
             gpus: devices.map(|_| Gpu::default()).collect(),
             modules: Modules::new(profile.reported_compute_capability),
-            truth: Truth::new(config.seed),
+            truth,
             totals: Totals::default(),
             tickets: Vec::new(),
             let_go: Vec::new(),

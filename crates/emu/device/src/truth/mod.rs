@@ -32,6 +32,7 @@ mod reduce;
 mod rows;
 mod sort;
 mod touches;
+mod trace;
 mod vendor;
 
 use std::collections::HashMap;
@@ -119,6 +120,7 @@ pub struct Truth {
     rows: Rows,
     kernels: HashMap<Box<str>, Kernel, ahash::RandomState>,
     coverage: Coverage,
+    trace: Option<trace::Trace>,
 }
 
 impl Truth {
@@ -126,7 +128,22 @@ impl Truth {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let hasher = ahash::RandomState::with_seeds(1, 2, 3, 4);
-        Self { seed, rows: Rows::new(seed), kernels: HashMap::with_hasher(hasher), coverage: Coverage::default() }
+        Self {
+            seed,
+            rows: Rows::new(seed),
+            kernels: HashMap::with_hasher(hasher),
+            coverage: Coverage::default(),
+            trace: None,
+        }
+    }
+
+    /// Writes a line to `path` for every launch from now on.
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub fn trace_to(&mut self, path: &std::path::Path) -> std::io::Result<()> {
+        self.trace = Some(trace::Trace::create(path)?);
+        Ok(())
     }
 
     /// What `call` touches and computes.
@@ -146,6 +163,9 @@ impl Truth {
         let traffic = Bytes(out.traffic);
         let work = Work { touches: out.list, traffic, flops: out.flops, class: out.class, source };
         self.coverage.count(call.name, source, traffic, kernel.decode.is_some());
+        if let Some(trace) = &mut self.trace {
+            trace.line(call, &work, &kernel.signature.text, kernel.decode.is_some());
+        }
         work
     }
 
