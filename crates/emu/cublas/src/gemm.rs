@@ -121,7 +121,7 @@ impl Product {
             (a.ptr, b.ptr, flops) = (0, 0, 0.0);
         }
         let tf32 = settings.math_mode & 15 == 3;
-        let class = self.compute.class(self.a.elem, tf32);
+        let class = self.compute.class(self.a.elem, tf32, handle.capability());
         handle.launch::<{ GEMM.operands }>(GEMM, tiles(m, n, batch), flops, class, &[a, b, c, scalars[0], scalars[1]])
     }
 }

@@ -124,13 +124,16 @@ impl Compute {
             _ => Elem::F32,
         }
     }
-    /// The units that bound a product of operands of type `elem`. `tf32`: whether the handle's math mode allows TF32.
-    pub const fn class(self, elem: Elem, tf32: bool) -> Class {
+    /// The units that bound a product of operands of type `elem` on a device of this compute capability. `tf32`: whether the
+    /// handle's math mode allows TF32. Tensor cores: fp16 from 7.0, bf16 and TF32 from 8.0 (CUDA C++ Programming Guide,
+    /// "Compute Capabilities"); without them the work is done in fp32.
+    pub fn class(self, elem: Elem, tf32: bool, capability: (i32, i32)) -> Class {
+        let half = capability >= if elem == Elem::Bf16 || self == Self::F32FastHalf { (8, 0) } else { (7, 0) };
         match (self, elem.class()) {
             (Self::F64, _) | (_, Class::Fp64) => Class::Fp64,
-            (_, Class::Half) | (Self::F32FastHalf, _) => Class::Half,
-            (Self::F32FastTf32, _) => Class::Tf32,
-            (Self::F32, _) if tf32 => Class::Tf32,
+            (_, Class::Half) | (Self::F32FastHalf, _) if half => Class::Half,
+            (Self::F32FastTf32, Class::Fp32) if capability >= (8, 0) => Class::Tf32,
+            (Self::F32, Class::Fp32) if tf32 && capability >= (8, 0) => Class::Tf32,
             _ => Class::Fp32,
         }
     }

@@ -223,6 +223,12 @@ fn tf32_is_used_when_the_math_mode_allows_it_and_fp32_otherwise() {
         assert_eq!((get(h, &raw mut back), back), (0, mode));
     }
     assert_eq!(set(&bench, "cublasSetMathMode", h, 8), 15, "emulated precision is not modelled");
+    bench.capability(70);
+    let volta = handle(&bench);
+    bench.capability(80);
+    assert_eq!(set(&bench, "cublasSetMathMode", volta, 3), 0);
+    assert_eq!(sgemm(&bench)(volta, N, N, 8, 8, 8, p, at(0x1000), 8, at(0x2000), 8, p, at(0x3000), 8), 0);
+    assert_eq!(bench.launch().header.class, 0, "compute capability 7.0 has no TF32");
 }
 
 #[test]

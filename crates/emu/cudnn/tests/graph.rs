@@ -24,6 +24,7 @@ const DESCRIPTOR: c_int = 15;
 
 const FLOAT: c_int = 0;
 const HALF: c_int = 2;
+const BF16: c_int = 9;
 
 /// The library, a handle, and its calls.
 struct Cudnn<'a> {
@@ -205,6 +206,7 @@ fn tf32_is_an_engine_that_can_be_declined_and_that_older_devices_lack() {
     let older = Cudnn::new(&bench);
     assert_eq!(older.engines(forward(&older, FLOAT, 0.0)).len(), 1);
     assert_eq!(older.engines(forward(&older, HALF, 0.0)).len(), 2);
+    assert_eq!(older.engines(forward(&older, BF16, 0.0)).len(), 0);
     bench.capability(80);
 }
 

@@ -122,7 +122,7 @@ fn plan(op: &Operation, layouts: [&Layout; 4], at: Places, capability: (i32, i32
     let per_element = if op.epilogue.has_activation() { 1.0 } else { 0.0 };
     let products = if at.reads_ab { la.elem.multiply_add() * k as f64 } else { 0.0 };
     let flops = (products + per_element) * m as f64 * n as f64 * batch as f64;
-    let class = op.compute.class(la.elem, false);
+    let class = op.compute.class(la.elem, false, capability);
     let params = Params::new(flops, class, &operands).ok_or(Status::InternalError)?;
     Ok(Some(Plan { grid: tiles(m, n, batch), params }))
 }

@@ -189,10 +189,12 @@ impl Graph {
         Ok(shape)
     }
 
-    /// Engines that can run it, the fastest first.
+    /// Engines that can run it, the fastest first. Products of bf16 have none before compute capability 8.0, as in the real
+    /// library ("unable to find an engine" is what PyTorch then reports).
     pub fn engines(&self) -> Vec<Engine> {
         match self.product {
             Some(elem) if elem.on_tensor_cores(self.capability) => vec![Engine::TensorCores, Engine::Cores],
+            Some(Elem::Bf16 | Elem::F8) => Vec::new(),
             _ => vec![Engine::Cores],
         }
     }

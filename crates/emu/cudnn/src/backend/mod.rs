@@ -92,8 +92,8 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     })
 }
 
-/// Reads an attribute of a finalised descriptor: how many elements it has, and as many as there is room for. For descriptors
-/// the program brings created ones, which are filled.
+/// Reads an attribute of a finalised descriptor. Without room for elements: how many there are. With room: as many as fit, and
+/// how many that was. For descriptors the program brings created ones, which are filled.
 ///
 /// # Safety
 /// `slot` is null or live; `available` is null or valid; `elements` has room for `requested` elements, descriptors in it live.
