@@ -1,0 +1,116 @@
+//! Data mode: page moves carry real bytes, and whatever moves, results stay.
+
+mod common;
+
+use common::*;
+use deepum_core::units::{AddrRange, Bytes, DevAddr, Place, UmBlock};
+use deepum_emu_device::space::Kind;
+
+const BLOCK: u64 = UmBlock::SIZE.0;
+const FLOATS: u64 = BLOCK / 4;
+
+/// Runs random test kernels over 12 blocks on a device of 4, with random legal migrations in between, beside an
+/// oracle that keeps every number in an ordinary vector.
+fn storm(seed: u64, storms: u64) {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let m = machine("v100-32g:memory=8MiB,host=1GiB,data=1");
+    let s = null_stream(&m);
+    let blocks = 12;
+    let base = allocate(&m, Kind::Managed, blocks * BLOCK).unwrap();
+    let at = |block: u64| base + block * BLOCK;
+    let names = ["fill", "copy", "scale", "axpy", "sum"];
+    let kernels = names.map(|n| kernel(&m, &format!("deepum_test_{n}")));
+    let n = FLOATS / 64;
+    let mut oracle = vec![0f32; (blocks * FLOATS) as usize];
+    for _ in 0..40 {
+        let (x, y) = (random.below(blocks), random.below(blocks));
+        let skew = random.below(64 * 63) / 64 * n;
+        let (px, py) = (at(x) + skew % (FLOATS - n) * 4, at(y));
+        let (ix, iy) = ((x * FLOATS + skew % (FLOATS - n)) as usize, (y * FLOATS) as usize);
+        let len = n as usize;
+        let value = random.below(100) as f32 / 8.0;
+        match random.below(5) {
+            0 => {
+                launch(&m, s, &kernels[0], &[px, n, number(value)]);
+                (0..len).for_each(|i| oracle[ix + i] = value + i as f32);
+            }
+            1 => {
+                launch(&m, s, &kernels[1], &[py, px, n]);
+                let from = oracle[ix..ix + len].to_vec();
+                oracle[iy..iy + len].copy_from_slice(&from);
+            }
+            2 => {
+                launch(&m, s, &kernels[2], &[px, n, number(value)]);
+                oracle[ix..ix + len].iter_mut().for_each(|v| *v = value * *v + 1.0);
+            }
+            3 => {
+                launch(&m, s, &kernels[3], &[py, px, n, number(value)]);
+                let from = oracle[ix..ix + len].to_vec();
+                oracle[iy..iy + len].iter_mut().zip(from).for_each(|(y, x)| *y += value * x);
+            }
+            _ => {
+                launch(&m, s, &kernels[4], &[py, px, n]);
+                oracle[iy] = oracle[ix..ix + len].iter().sum();
+            }
+        }
+        for _ in 0..random.below(storms + 1) {
+            let first = random.below(blocks);
+            let pages = 1 + random.below(512 * (blocks - first));
+            let range = AddrRange::new(DevAddr(at(first)), Bytes(pages * 4096));
+            let to = if random.below(2) == 0 { Place::Host } else { Place::Device(GPU) };
+            m.migrate(range, to, random.below(2) == 0).unwrap();
+        }
+    }
+    let mut got = vec![0f32; oracle.len()];
+    copy(&m, s, got.as_mut_ptr().expose_provenance() as u64, base, blocks * BLOCK);
+    let differ = got.iter().zip(&oracle).position(|(a, b)| a.to_bits() != b.to_bits());
+    assert_eq!(differ, None, "seed {seed}: first wrong number at this index");
+}
+
+/// `SEEDS=1000 cargo test --release -p deepum-emu-device --test data` runs the long form.
+#[test]
+fn results_are_the_same_whatever_pages_move() {
+    let seeds = std::env::var("SEEDS").map_or(6, |n| n.parse().expect("SEEDS is a number"));
+    for seed in 0..seeds {
+        storm(seed, 0);
+        storm(seed, 4);
+    }
+}
+
+#[test]
+fn a_discarded_page_is_poison_until_it_is_written() {
+    let m = machine("v100-32g:data=1");
+    let s = null_stream(&m);
+    let x = allocate(&m, Kind::Managed, BLOCK).unwrap();
+    let fill = kernel(&m, "deepum_test_fill");
+    launch(&m, s, &fill, &[x, FLOATS, number(1.0)]);
+    call(&m, |c| c.synchronize(GPU));
+    m.discard(UmBlock::containing(DevAddr(x)).range(), false).unwrap();
+    let mut got = [0u8; 8];
+    copy(&m, s, got.as_mut_ptr().expose_provenance() as u64, x, 8);
+    assert_eq!(got, [0xDB; 8]);
+    launch(&m, s, &fill, &[x, 2, number(3.0)]);
+    copy(&m, s, got.as_mut_ptr().expose_provenance() as u64, x, 8);
+    assert_eq!(got, [0, 0, 64, 64, 0, 0, 128, 64], "3.0 and 4.0");
+}
+
+#[test]
+fn gather_and_matmul_compute() {
+    let m = machine("v100-32g:data=1");
+    let s = null_stream(&m);
+    let x = allocate(&m, Kind::Managed, BLOCK).unwrap();
+    let (input, index, out) = (x, x + 4096, x + 8192);
+    let values: Vec<f32> = (0..6).map(|n| n as f32).collect();
+    let picks: Vec<u32> = vec![5, 0, 3, 9];
+    copy(&m, s, input, address(&values), 24);
+    copy(&m, s, index, address(&picks), 16);
+    let mut got = [0f32; 4];
+    let into = got.as_mut_ptr().expose_provenance() as u64;
+    launch(&m, s, &kernel(&m, "deepum_test_gather"), &[out, input, index, 4, 6]);
+    copy(&m, s, into, out, 16);
+    assert_eq!(got, [5.0, 0.0, 3.0, 3.0]);
+    // (2x3) times (3x2), both made of 0, 1, 2, 3, 4, 5.
+    launch(&m, s, &kernel(&m, "deepum_test_matmul"), &[out, input, input, 2, 2, 3]);
+    copy(&m, s, into, out, 16);
+    assert_eq!(got, [10.0, 13.0, 28.0, 40.0]);
+}
