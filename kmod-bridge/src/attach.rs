@@ -123,7 +123,7 @@ impl Bridge {
 pub(crate) struct Tracker {
     // In this order: the driver must have let go of the memory before it goes.
     tools: TrackerFd,
-    pub(crate) memory: QueueMemory,
+    pub(crate) memory: Arc<QueueMemory>,
 }
 
 #[derive(Debug)]
@@ -159,7 +159,7 @@ const EVENTS: u64 = 1 << sys::event::MIGRATION
 /// Facts 2.8. Gives the tracker, and which of `fds` is the address space.
 fn attach(kernel: &Arc<dyn Kernel>, fds: &[OwnedFd], entries: u32) -> Result<(Tracker, usize), Unavailable> {
     let fd = kernel.open_tools().map_err(Unavailable::ToolsNode)?;
-    let memory = QueueMemory::new(entries).map_err(Unavailable::Memory)?;
+    let memory = Arc::new(QueueMemory::new(entries).map_err(Unavailable::Memory)?);
     let tracker = Tracker { tools: TrackerFd { kernel: Arc::clone(kernel), fd }, memory };
 
     let mut refusal = None;

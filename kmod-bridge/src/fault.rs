@@ -18,7 +18,7 @@
 
 use crate::attach::Tracker;
 use crate::migrate::VaSpace;
-use crate::raw::Entry;
+use crate::raw::{Entry, QueueMemory};
 use crate::sys::{self, access, cause, event};
 use deepum_core::event::{Event, Fault, Migration, MigrationCause};
 use deepum_core::units::{Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
@@ -104,6 +104,21 @@ pub struct ToolsQueue {
     broken: Option<QueueBroken>,
 }
 
+/// Tells other threads whether a queue has entries nobody has read.
+#[derive(Clone, Debug)]
+pub struct QueueWatch {
+    memory: Arc<QueueMemory>,
+}
+
+impl QueueWatch {
+    /// Whether something waits to be read; two loads, no system call.
+    pub fn unread(&self) -> bool {
+        let put = self.memory.control_u32(offset_of!(sys::Control, put_behind)).load(Ordering::Acquire);
+        let get = self.memory.control_u32(offset_of!(sys::Control, get_behind)).load(Ordering::Acquire);
+        put != get
+    }
+}
+
 /// The fault batch being folded: which of its blocks were reported, and where in the current reading.
 #[derive(Default, Debug)]
 struct Batch {
@@ -132,6 +147,11 @@ impl ToolsQueue {
     /// Whether there is nothing to read; two loads, no system call.
     pub fn is_empty(&self) -> bool {
         self.broken.is_some() || self.put() == self.get
+    }
+
+    /// A view for other threads.
+    pub fn watch(&self) -> QueueWatch {
+        QueueWatch { memory: Arc::clone(&self.tracker.memory) }
     }
 
     /// To wait for notices with `poll(2)`; always with a timeout, as the driver can lose a wake-up (facts 2.2).

@@ -17,7 +17,7 @@ pub mod sys;
 pub mod version;
 
 pub use attach::{Bridge, Gpu, Unavailable};
-pub use fault::{Notice, QueueBroken, QueueStats, ToolsQueue};
+pub use fault::{Notice, QueueBroken, QueueStats, QueueWatch, ToolsQueue};
 pub use migrate::{MigrateError, MigrateFailure, VaSpace};
 pub use raw::{Kernel, Linux};
 pub use sys::Uuid;

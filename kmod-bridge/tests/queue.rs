@@ -32,12 +32,13 @@ fn faulted(block: u64, batch: u32, entries: u32, write: bool, at: u64) -> Notice
 #[test]
 fn a_batch_is_folded_to_its_blocks() {
     let (fake, mut queue) = open(64);
-    assert!(queue.is_empty());
+    let watch = queue.watch();
+    assert!(queue.is_empty() && !watch.unread());
     for (block, access, at) in [(40, 1, 100), (40, 2, 101), (41, 1, 102), (40, 4, 103), (57, 3, 104), (41, 1, 105)] {
         fake.put(fault(OUR_GPU, 7, block * MIB2 + 0x3000, access, at));
     }
     fake.put(fault(OUR_GPU, 8, 40 * MIB2, 1, 200));
-    assert!(!queue.is_empty());
+    assert!(!queue.is_empty() && watch.unread());
     let expected = [
         faulted(40, 7, 3, true, 100),
         faulted(41, 7, 2, false, 102),
@@ -45,7 +46,7 @@ fn a_batch_is_folded_to_its_blocks() {
         faulted(40, 8, 1, false, 200),
     ];
     assert_eq!(drain(&mut queue), expected);
-    assert!(queue.is_empty());
+    assert!(queue.is_empty() && !watch.unread());
     assert_eq!(drain(&mut queue), []);
 }
 

@@ -1,4 +1,31 @@
-//! The threads around the core. This much is the agreement with the shim (ARCHITECTURE.md, section 5).
+//! The threads around the core.
+//!
+//! `deepum-core` thinks: events in, commands out. This package makes events of what the shim and the driver say, in an
+//! order that does not depend on chance, and carries the commands out. Embedded, it lives in the program's own process.
+//!
+//! Start reading at [`threads`]: every thread and channel is in its table. In the order of the flow: [`sources`] (what is
+//! looked at), [`gate`] (who says when: [`pace`], [`calm`]), [`inbox`], [`world`] (one turn), [`desk`], [`migrate`] (stage 7).
+//! [`pending`] counts the work, [`status`] and [`socket`] tell people, [`embedded`] ties it to the process.
+//!
+//! Invariants: same looks, same commands in the same order; every queue is bounded; the count of work is exact; nothing
+//! here makes the program wait, print more than a line, or die.
+
+pub mod calm;
+pub mod desk;
+#[cfg(not(loom))]
+pub mod embedded;
+pub mod gate;
+pub mod inbox;
+pub mod migrate;
+#[cfg(not(loom))]
+pub mod pace;
+pub mod pending;
+pub mod socket;
+pub mod sources;
+pub mod status;
+pub mod sync;
+pub mod threads;
+pub mod world;
 
 use deepum_config::Config;
 use deepum_core::units::{Bytes, DeviceId};
@@ -46,11 +73,12 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Starts the engine's threads.
+/// Starts the engine in this process: its threads, and the status socket. At most once.
 ///
 /// # Errors
-/// [`StartError`], in words for the person.
+/// [`StartError`], in words for the person. A driver that is missing or refuses is no error: the engine is off then, has said
+/// so, and tells it to whoever asks for the status.
+#[cfg(not(loom))]
 pub fn start(inputs: Inputs) -> Result<(), StartError> {
-    let _ = inputs;
-    Err(StartError("this build has none".to_owned()))
+    embedded::start(&inputs)
 }

@@ -1,0 +1,53 @@
+//! Who says when to look: the emulated device, where there is one, else we.
+//!
+//! The contract is in ARCHITECTURE.md, section 5. A driver library that exports
+//! `int deepumEmuDrive(const DeepumHooks *)` and answers 0 keeps virtual time still until the engine has *settled*:
+//! [`DeepumHooks::pending`] equals the number of our threads it holds in its own calls. Nudges that come while one
+//! waits are one nudge; a nudge that would show nothing new is none.
+
+use crate::sync::atomic::AtomicU32;
+use std::ffi::{c_int, c_void};
+
+/// What the device is handed. Valid until the process ends; every function may be called from any thread.
+#[derive(Debug)]
+#[repr(C)]
+pub struct DeepumHooks {
+    /// Version of this struct: 1.
+    pub abi: u32,
+    /// 0.
+    pub reserved: u32,
+    /// Work inside the engine.
+    pub pending: *const AtomicU32,
+    /// Look at everything now. What there is to do is in `pending` before this returns.
+    pub nudge: extern "C" fn(),
+    /// Whether the calling thread is the engine's: 1 or 0.
+    pub is_engine_thread: extern "C" fn() -> c_int,
+    /// May be null. For reports only: the UM blocks (address divided by 2 MiB) that the arguments of launch `seq` of the first
+    /// device name, ascending. Writes at most `cap` of them, answers how many there are; 0 also for a launch that is over,
+    /// or was never recorded.
+    pub may_touch: Option<extern "C" fn(seq: u64, blocks: *mut u64, cap: usize) -> usize>,
+}
+
+// SAFETY: `pending` points to an atomic that is never freed; the rest is plain data.
+unsafe impl Send for DeepumHooks {}
+// SAFETY: as above; nothing is written after the device has it.
+unsafe impl Sync for DeepumHooks {}
+
+/// Offers the hooks to the driver library that is loaded, and says whether it drives.
+pub fn offer(hooks: &'static DeepumHooks) -> bool {
+    type Drive = unsafe extern "C" fn(*const DeepumHooks) -> c_int;
+    // SAFETY: a constant C string; RTLD_NOLOAD runs no code of the library.
+    let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if driver.is_null() {
+        return false;
+    }
+    // SAFETY: a live handle, kept for ever, and a constant C string.
+    let found: *mut c_void = unsafe { libc::dlsym(driver, c"deepumEmuDrive".as_ptr()) };
+    if found.is_null() {
+        return false;
+    }
+    // SAFETY: by the contract, what is exported under this name has this type.
+    let drive = unsafe { std::mem::transmute::<*mut c_void, Drive>(found) };
+    // SAFETY: the hooks live for ever and keep what their fields promise.
+    unsafe { drive(std::ptr::from_ref(hooks)) == 0 }
+}

@@ -1,0 +1,268 @@
+//! The status socket: newline-delimited JSON, for the program's owner alone.
+//!
+//! `$XDG_RUNTIME_DIR/deepum/PID.sock`, else `/tmp/deepum-UID/PID.sock`. The folder must be a real folder of ours with mode
+//! 0700; we make it so, or serve nothing. A client must be of our user or root.
+//!
+//! One thread serves all clients with one `poll`: it sleeps while nobody asks, reads lines of bounded length, answers, and
+//! drops a client that sends too much, does not take its answers, or is silent for [`PATIENCE`]. No client can make it wait for
+//! another, or make it hold more than [`CLIENTS`] times two small buffers.
+
+use deepum_protocol::status::{Refusal, Request, SCHEMA, Status, Wanted};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::{Uid, getuid};
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Most clients at a time.
+pub const CLIENTS: usize = 16;
+/// Longest line a client may send, newline included.
+pub const LINE: usize = 4096;
+/// Longest time a client may be silent, or not take its answer.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Most answers waiting in one client's buffer, in bytes; beyond it, its lines wait.
+const UNSENT: usize = 1 << 20;
+
+/// Folders in which a status socket may be, the likeliest first.
+pub fn folders() -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let own = PathBuf::from(format!("/tmp/deepum-{}", getuid()));
+    runtime.map(|path| path.join("deepum")).into_iter().chain([own]).collect()
+}
+
+/// Makes sure that `folder` is ours alone.
+fn secure(folder: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    // Not following links: somebody else may have put one there.
+    let found = fs::symlink_metadata(folder)?;
+    let not = |what: &str| Err(io::Error::new(ErrorKind::PermissionDenied, format!("{} {what}", folder.display())));
+    if !found.is_dir() {
+        return not("is no folder");
+    }
+    if found.uid() != getuid().as_raw() {
+        return not("belongs to another user");
+    }
+    if found.mode() & 0o077 != 0 {
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+/// A bound socket. Dropping it removes the file.
+#[derive(Debug)]
+pub struct Socket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Socket {
+    /// Binds `PID.sock` in the first of `folders` that will do. One that an earlier process of this number left is replaced.
+    ///
+    /// # Errors
+    /// Why none will do, folder by folder.
+    pub fn bind(folders: &[PathBuf], pid: u32) -> Result<Self, String> {
+        let mut reasons = Vec::new();
+        for folder in folders {
+            match Self::bind_in(folder, pid) {
+                Ok(socket) => return Ok(socket),
+                Err(e) => reasons.push(format!("{}: {e}", folder.display())),
+            }
+        }
+        Err(reasons.join("; "))
+    }
+
+    fn bind_in(folder: &Path, pid: u32) -> io::Result<Self> {
+        secure(folder)?;
+        let path = folder.join(format!("{pid}.sock"));
+        let listener = match UnixListener::bind(&path) {
+            Err(e) if e.kind() == ErrorKind::AddrInUse => {
+                if UnixStream::connect(&path).is_ok() {
+                    return Err(e);
+                }
+                fs::remove_file(&path)?;
+                UnixListener::bind(&path)?
+            }
+            other => other?,
+        };
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Serves until the process ends. `status` is asked once for each request.
+    pub fn serve(&self, status: impl Fn() -> Status) {
+        self.serve_users(status, |uid| uid == getuid() || uid.is_root());
+    }
+
+    /// As [`Self::serve`], for the users that `may` allows.
+    pub fn serve_users(&self, status: impl Fn() -> Status, may: impl Fn(Uid) -> bool) {
+        let mut clients: Vec<Client> = Vec::new();
+        loop {
+            let wait = clients.iter().map(Client::expires).min();
+            let timeout = wait.map_or(PollTimeout::NONE, |at| {
+                let left = at.saturating_duration_since(Instant::now()).as_millis().min(60_000) + 1;
+                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+            });
+            let mut fds = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
+            fds.extend(clients.iter().map(|c| PollFd::new(c.stream.as_fd(), c.wants())));
+            if poll(&mut fds, timeout).is_err() {
+                // EINTR cannot be (no signals here), ENOMEM can; neither is worth the processor's time.
+                std::thread::sleep(Duration::from_millis(10));
+                continue;
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+            drop(fds);
+            let mut turn = ready[1..].iter();
+            clients.retain_mut(|client| {
+                let ready = turn.next().copied().unwrap_or(false);
+                (!ready || client.serve(&status).is_ok()) && client.expires() > Instant::now()
+            });
+            if ready[0] {
+                self.accept(&mut clients, &may);
+            }
+        }
+    }
+
+    fn accept(&self, clients: &mut Vec<Client>, may: &impl Fn(Uid) -> bool) {
+        loop {
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                // Out of descriptors, most likely: the one that waits stays ready, so do not come back at once.
+                Err(_) => return std::thread::sleep(Duration::from_millis(10)),
+            };
+            let allowed = getsockopt(&stream, PeerCredentials).is_ok_and(|peer| may(Uid::from_raw(peer.uid())));
+            let Some(mut client) = Client::new(stream) else { continue };
+            if !allowed {
+                client.say(&refusal("the status is for the program's owner and root"));
+            } else if clients.len() >= CLIENTS {
+                client.say(&refusal(&format!("{CLIENTS} clients are connected already; try again later")));
+            } else {
+                clients.push(client);
+                continue;
+            }
+            let _ = client.flush();
+        }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[derive(Debug)]
+struct Client {
+    stream: UnixStream,
+    line: Vec<u8>,
+    unsent: Vec<u8>,
+    /// What came after an overlong line is not looked at; the client goes once it has read why.
+    closing: bool,
+    alive: Instant,
+}
+
+impl Client {
+    fn new(stream: UnixStream) -> Option<Self> {
+        stream.set_nonblocking(true).ok()?;
+        Some(Self { stream, line: Vec::new(), unsent: Vec::new(), closing: false, alive: Instant::now() })
+    }
+
+    fn wants(&self) -> PollFlags {
+        match (self.unsent.is_empty(), self.closing || self.unsent.len() > UNSENT) {
+            (true, _) => PollFlags::POLLIN,
+            (false, false) => PollFlags::POLLIN | PollFlags::POLLOUT,
+            (false, true) => PollFlags::POLLOUT,
+        }
+    }
+
+    fn expires(&self) -> Instant {
+        self.alive + PATIENCE
+    }
+
+    /// Reads and answers what is there. An error ends the client.
+    fn serve(&mut self, status: &impl Fn() -> Status) -> io::Result<()> {
+        self.flush()?;
+        if !self.closing && self.unsent.len() <= UNSENT {
+            let mut buffer = [0; LINE];
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(n) => {
+                    self.alive = Instant::now();
+                    self.take(&buffer[..n], status);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.flush()?;
+        if self.closing && self.unsent.is_empty() { Err(ErrorKind::InvalidData.into()) } else { Ok(()) }
+    }
+
+    fn take(&mut self, bytes: &[u8], status: &impl Fn() -> Status) {
+        for byte in bytes {
+            if self.closing {
+                return;
+            }
+            if *byte == b'\n' {
+                let line = std::mem::take(&mut self.line);
+                let answer = answer(&line, status);
+                self.say(&answer);
+            } else if self.line.len() + 1 >= LINE {
+                self.say(&refusal(&format!("a request is one line of less than {LINE} bytes")));
+                self.closing = true;
+            } else {
+                self.line.push(*byte);
+            }
+        }
+    }
+
+    fn say(&mut self, line: &str) {
+        self.unsent.extend_from_slice(line.as_bytes());
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        while !self.unsent.is_empty() {
+            match self.stream.write(&self.unsent) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    self.alive = Instant::now();
+                    self.unsent.drain(..n);
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The answer to one line, newline included.
+fn answer(line: &[u8], status: &impl Fn() -> Status) -> String {
+    match serde_json::from_slice::<Request>(line) {
+        Ok(Request { get: Wanted::Status }) => {
+            status().to_line().unwrap_or_else(|e| refusal(&format!("the status cannot be written: {e}")))
+        }
+        Err(e) => refusal(&format!("no request: {e}; allowed is {{\"get\":\"status\"}}")),
+    }
+}
+
+fn refusal(error: &str) -> String {
+    let refusal = Refusal { schema: SCHEMA.to_owned(), error: error.to_owned() };
+    let mut line = serde_json::to_string(&refusal).unwrap_or_default();
+    line.push('\n');
+    line
+}

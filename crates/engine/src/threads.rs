@@ -1,0 +1,355 @@
+//! Every thread of the engine, and what passes between them.
+//!
+//! | thread | waits at | takes | gives | when full |
+//! | --- | --- | --- | --- | --- |
+//! | `deepum-fault` | gate | nudges; driver notices | looks → inbox | waits: the driver's queue is the buffer, and counts what it drops |
+//! | `deepum-correlate` | inbox | looks; records, progress, results | commands → desk | predictions drop and are counted (`deepum-core`) |
+//! | `deepum-migrate` | desk | batches, fault lane first | results → desk, then a nudge | never: one batch at a time |
+//! | `deepum-status` | socket | requests | status | refuses the client |
+//!
+//! ```text
+//!             nudge             look, token            commands
+//! device ──► gate ──► fault ──► inbox ──► correlate ──► desk ──► migrate ──► driver
+//!             ▲                                          │  results  │
+//!             └──────────────────── nudge ───────────────┴───────────┘
+//! ```
+//!
+//! A token (see [`crate::pending`]) goes along every arrow, so the count of work is exact whatever happens. A panic in
+//! one of the first three ends the engine: everything closes, one line is said, the shim is told, and the program
+//! goes on as plain unified memory. The status thread stays, to say so; if it panics itself, only the status is gone.
+//!
+//! Our threads take no signals: the program's handlers run on the program's threads.
+
+use crate::calm::{BUSY, Calm, Saw, Wait};
+use crate::desk::Desk;
+use crate::gate::{Gate, Wake};
+use crate::inbox::Inbox;
+use crate::migrate::{self, Mover};
+use crate::pending::{Pending, Token};
+use crate::sources::{Notices, Watch};
+use crate::sync::{Arc, Mutex, lock};
+use crate::world::{Look, World};
+use crate::{Inputs, StartError};
+use deepum_core::units::{LaunchSeq, UmBlock};
+use deepum_protocol::ring::Ring;
+use deepum_protocol::shared::Mode;
+use deepum_protocol::status::Pace;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+/// Looks that may wait for the correlate thread.
+const LOOKS: usize = 64;
+
+/// What the engine has beside what the shim gives it.
+pub struct Drivers {
+    /// Driver notices, or why there are none.
+    pub notices: Result<Box<dyn Notices>, String>,
+    /// What moves pages.
+    pub mover: Box<dyn Mover>,
+    /// Who says when to look.
+    pub pace: Pace,
+    /// The driver's version, if known.
+    pub driver: Option<String>,
+    /// The count of work, as the device was given it.
+    pub pending: Arc<Pending>,
+}
+
+impl std::fmt::Debug for Drivers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Drivers").field("pace", &self.pace).field("driver", &self.driver).finish_non_exhaustive()
+    }
+}
+
+/// A running engine, as all its threads see it.
+#[derive(Debug)]
+pub struct Running {
+    pub(crate) pending: Arc<Pending>,
+    pub(crate) gate: Gate,
+    inbox: Inbox<(Look, Token)>,
+    pub(crate) desk: Desk,
+    pub(crate) world: Mutex<World>,
+    pub(crate) watch: Watch,
+    pub(crate) ring: Ring<'static>,
+    pub(crate) pace: Pace,
+    pub(crate) driver: Option<String>,
+    /// Why notices are missing, if they are.
+    pub(crate) no_notices: Mutex<Option<String>>,
+    /// Why the engine is off, if it is.
+    off: OnceLock<String>,
+    ending: AtomicBool,
+    say: fn(&str),
+}
+
+thread_local! {
+    static OURS: Cell<bool> = const { Cell::new(false) };
+    static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Whether the calling thread is one of the engine's.
+pub fn is_ours() -> bool {
+    OURS.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Makes a panic on one of our threads say nothing by itself, but remember where it was; others go the way they went. The
+/// one line is said by [`Running::turn_off`].
+pub fn quiet_panics() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if is_ours() {
+            PANICKED_AT.with(|at| *at.borrow_mut() = info.location().map(ToString::to_string));
+        } else {
+            before(info);
+        }
+    }));
+}
+
+impl Running {
+    /// An engine without threads: nothing happens in it.
+    ///
+    /// # Errors
+    /// [`StartError`]: somebody reads the ring already, or the configuration is beyond the core's limits.
+    pub fn new(
+        inputs: &Inputs,
+        pending: Arc<Pending>,
+        pace: Pace,
+        driver: Option<String>,
+        no_notices: Option<String>,
+    ) -> Result<Arc<Self>, StartError> {
+        let world = World::new(inputs, no_notices.is_none()).map_err(StartError)?;
+        let devices: Vec<_> = inputs.devices.iter().map(|facts| facts.id).collect();
+        Ok(Arc::new(Self {
+            gate: Gate::new(Arc::clone(&pending)),
+            inbox: Inbox::new(LOOKS),
+            desk: Desk::new(Arc::clone(&pending), &devices, pace == Pace::Driven),
+            pending,
+            watch: Watch::new(inputs.ring, &world.progress),
+            world: Mutex::new(world),
+            ring: inputs.ring,
+            pace,
+            driver,
+            no_notices: Mutex::new(no_notices),
+            off: OnceLock::new(),
+            ending: AtomicBool::new(false),
+            say: inputs.say,
+        }))
+    }
+
+    /// An engine with its first three threads.
+    ///
+    /// # Errors
+    /// [`StartError`]; then none of them is left.
+    pub fn start(inputs: &Inputs, drivers: Drivers) -> Result<Arc<Self>, StartError> {
+        let Drivers { notices, mover, pace, driver, pending } = drivers;
+        let (source, missing) = match notices {
+            Ok(source) => (Some(source), None),
+            Err(why) => (None, Some(why)),
+        };
+        let running = Self::new(inputs, pending, pace, driver, missing)?;
+        if let Some(source) = &source {
+            running.watch.also(source.watch());
+        }
+        let started = running
+            .spawn("deepum-fault", |running| running.look(source))
+            .and_then(|()| running.spawn("deepum-correlate", Self::correlate))
+            .and_then(|()| running.spawn("deepum-migrate", |running| running.migrate(mover)));
+        match started {
+            Ok(()) => Ok(running),
+            Err(why) => {
+                running.retire(why.clone());
+                Err(StartError(why))
+            }
+        }
+    }
+
+    /// A thread of the engine: named, without signals, and with a panic that ends the engine.
+    fn spawn(self: &Arc<Self>, name: &'static str, body: impl FnOnce(&Self) + Send + 'static) -> Result<(), String> {
+        let running = Arc::clone(self);
+        spawn(name, move || body(&running), {
+            let running = Arc::clone(self);
+            move |why| running.turn_off(why)
+        })
+    }
+
+    /// The fault thread.
+    fn look(&self, mut source: Option<Box<dyn Notices>>) {
+        let mut calm = Calm::default();
+        let mut saw = Saw::Nothing;
+        let mut stats = Default::default();
+        while let Some(token) = self.wait(&mut calm, &mut saw) {
+            if self.ring.shared().mode() == Mode::Off {
+                self.retire("the shim turned itself off".to_owned());
+                return;
+            }
+            let mut look = Look::default();
+            if let Some(driver) = &mut source {
+                let drained = driver.drain(&mut look.notices);
+                stats = driver.stats();
+                if let Err(broken) = drained {
+                    look.source_lost = true;
+                    self.watch.forget_notices();
+                    *lock(&self.no_notices) = Some(broken.to_string());
+                    (self.say)(&broken.to_string());
+                    source = None;
+                }
+            }
+            look.stats = stats;
+            if !self.inbox.push((look, token)) {
+                return;
+            }
+        }
+    }
+
+    /// Waits until there is something to look at; nothing once closed.
+    fn wait(&self, calm: &mut Calm, saw: &mut Saw) -> Option<Token> {
+        loop {
+            let wait = match self.pace {
+                Pace::Driven => None,
+                Pace::Polling => Some(calm.after(*saw, self.ring.shared().mode() == Mode::Awake)),
+            };
+            let woken = match wait {
+                None => self.gate.wait(None),
+                Some(Wait::Sleep(time)) => self.gate.wait(Some(time)),
+                Some(Wait::Busy) => {
+                    let start = Instant::now();
+                    while !self.watch.notices() && start.elapsed() < BUSY {
+                        std::hint::spin_loop();
+                    }
+                    Wake::Late
+                }
+            };
+            *saw = match (self.watch.notices(), self.watch.life()) {
+                (true, _) => Saw::Notices,
+                (false, true) => Saw::Life,
+                (false, false) => Saw::Nothing,
+            };
+            match woken {
+                Wake::Closed => return None,
+                Wake::Nudged(token) => return Some(token),
+                Wake::Late if *saw != Saw::Nothing => return Some(self.pending.token()),
+                Wake::Late if self.is_off().is_some() => return None,
+                Wake::Late => {}
+            }
+        }
+    }
+
+    /// The correlate thread.
+    fn correlate(&self) {
+        while let Some((look, token)) = self.inbox.pop() {
+            let turn = lock(&self.world).observe(&look, &self.desk);
+            if let Err(corrupt) = turn {
+                return self.turn_off(corrupt.to_string());
+            }
+            drop(token);
+        }
+    }
+
+    /// The migrate thread.
+    fn migrate(&self, mut mover: Box<dyn Mover>) {
+        migrate::run(
+            &self.desk,
+            &mut *mover,
+            || self.gate.nudge(),
+            |failure| {
+                // At the end of a program the driver refuses what it likes; nobody needs to hear it.
+                if !self.ending.load(Ordering::Relaxed) {
+                    (self.say)(failure);
+                }
+            },
+        );
+    }
+
+    /// Look at everything now; returns at once. Where nothing is new, that is all there is to do.
+    pub fn nudge(&self) {
+        if self.watch.notices() || self.watch.life() {
+            self.gate.nudge();
+        }
+    }
+
+    /// What the arguments of a launch name (see [`World::may_touch`]).
+    pub fn may_touch(&self, seq: LaunchSeq) -> Vec<UmBlock> {
+        lock(&self.world).may_touch(seq)
+    }
+
+    /// How many streams can report progress.
+    pub fn progress_words(&self) -> usize {
+        self.watch.progress_words()
+    }
+
+    /// The process is going away: nothing is worth a line any more. Takes no lock.
+    pub fn program_ends(&self) {
+        self.ending.store(true, Ordering::Relaxed);
+    }
+
+    /// In a forked child, where none of our threads is: there is no work. Takes no lock.
+    pub fn forget_pending(&self) {
+        self.pending.word().store(0, Ordering::Relaxed);
+    }
+
+    /// Pieces of work inside the engine.
+    pub fn pending(&self) -> u32 {
+        self.pending.count()
+    }
+
+    /// Why the engine is off, if it is.
+    pub fn is_off(&self) -> Option<&str> {
+        self.off.get().map(String::as_str)
+    }
+
+    /// Ends the engine for good, with one line.
+    pub fn turn_off(&self, why: String) {
+        let line = format!("{why}; DeepUM is off, the program goes on as plain unified memory");
+        if self.retire(why) {
+            (self.say)(&line);
+        }
+    }
+
+    /// Ends the engine for good, saying nothing. False if it was off already.
+    pub fn retire(&self, why: String) -> bool {
+        if self.off.set(why).is_err() {
+            return false;
+        }
+        self.gate.close();
+        self.inbox.close();
+        self.desk.close();
+        // Under the lock, so that a turn that is just ending does not say otherwise after us.
+        let world = lock(&self.world);
+        self.ring.shared().set_mode(Mode::Off);
+        drop(world);
+        true
+    }
+}
+
+/// Starts a thread of ours; `failed` hears of its panic, on that thread.
+///
+/// # Errors
+/// If the system gives no thread.
+pub fn spawn(
+    name: &'static str,
+    body: impl FnOnce() + Send + 'static,
+    failed: impl FnOnce(String) + Send + 'static,
+) -> Result<(), String> {
+    use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
+    let mut before = SigSet::empty();
+    // A thread inherits the mask of the one that makes it. Failing here is harmless and cannot happen with these arguments.
+    let masked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before)).is_ok();
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        OURS.set(true);
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+            let text =
+                panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+            let at = PANICKED_AT.take().map(|at| format!(" at {at}")).unwrap_or_default();
+            let why = format!("internal error in {name}{at}: {}", text.unwrap_or("no words"));
+            // A payload may panic again when it is dropped.
+            std::mem::forget(panic);
+            failed(why);
+        }
+    });
+    if masked {
+        let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
+    }
+    spawned.map(drop).map_err(|e| format!("cannot start the thread {name}: {e}"))
+}

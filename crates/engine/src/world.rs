@@ -1,0 +1,254 @@
+//! What the correlate thread owns: one core engine per GPU, and the reading ends of what feeds them.
+//!
+//! One observation is one turn: *records, then notices, then progress, then results of moves*. A launch is recorded before
+//! the GPU can fault in it, faults happen before the launch is reported finished, and the driver tells of a migration before
+//! the call that made it returns; so in this order a cause always comes before its effects, in both paces. All commands of a
+//! turn are handed over at its end.
+//!
+//! Not here: locks and threads ([`crate::threads`]), what to do about an event (`deepum-core`).
+
+use crate::desk::{Desk, Moved};
+use crate::sources::Progress;
+use crate::{DeviceFacts, Inputs};
+use deepum_core::command::Commands;
+use deepum_core::correlate::Geometry;
+use deepum_core::engine::{Config, Engine};
+use deepum_core::event::Event;
+use deepum_core::policy::PolicyName;
+use deepum_core::units::{AddrRange, DevAddr, DeviceId, LaunchSeq, Place, StreamSlot, UmBlock};
+use deepum_kmod_bridge::{Notice, QueueStats};
+use deepum_protocol::ring::{Consumer, Record, RingError};
+use deepum_protocol::shared::Mode;
+use std::collections::BTreeMap;
+
+/// What one look at the driver showed.
+#[derive(Debug, Default)]
+pub struct Look {
+    /// Its notices, oldest first.
+    pub notices: Vec<Notice>,
+    /// Whether the source ended with them.
+    pub source_lost: bool,
+    /// What came out of the source so far.
+    pub stats: QueueStats,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct World {
+    ring: Consumer<'static>,
+    pub(crate) progress: Progress,
+    pub(crate) gpus: Vec<Gpu>,
+    /// Which GPU's memory an allocation is: start → (end, index). Records of other kinds may come from a thread whose
+    /// current device is another one.
+    allocations: BTreeMap<DevAddr, (DevAddr, usize)>,
+    /// Which GPU each stream slot belongs to, learned from its launches.
+    slots: Vec<Option<usize>>,
+    pub(crate) stats: QueueStats,
+    pub(crate) counters: Counters,
+    results: Vec<Moved>,
+}
+
+/// One GPU and who thinks for it.
+#[derive(Debug)]
+pub struct Gpu {
+    pub(crate) facts: DeviceFacts,
+    pub(crate) engine: Engine,
+    commands: Commands,
+}
+
+/// What this package counts by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Counters {
+    /// Turns taken.
+    pub observations: u64,
+    /// Records read from the ring.
+    pub records: u64,
+    /// Records and notices about devices nobody told us of.
+    pub strangers: u64,
+}
+
+impl World {
+    /// Takes the reading ends.
+    ///
+    /// # Errors
+    /// If the ring has a reader, or the configured table geometry is out of the core's limits.
+    pub fn new(inputs: &Inputs, faults_visible: bool) -> Result<Self, String> {
+        let ring = inputs.ring.consumer().map_err(|e| e.to_string())?;
+        let config = &inputs.config;
+        let policy: PolicyName =
+            config.policy.to_string().parse().map_err(|e: deepum_core::policy::UnknownPolicy| e.to_string())?;
+        let table = config.table;
+        let geometry =
+            Geometry::new(table.rows, table.ways.into(), table.successors.into()).map_err(|e| e.to_string())?;
+        let gpu = |facts: &DeviceFacts| {
+            let mut engine = Engine::new(Config {
+                device: facts.id,
+                budget: facts.budget,
+                degree: config.degree,
+                geometry,
+                ..Config::new(policy, facts.memory)
+            });
+            let mut commands = Commands::new();
+            if !faults_visible {
+                engine.on(&Event::FaultSource { up: false }, &mut commands);
+            }
+            Gpu { facts: *facts, engine, commands }
+        };
+        inputs.ring.shared().set_mode(Mode::Dormant);
+        Ok(Self {
+            ring,
+            progress: Progress::new(inputs.progress),
+            gpus: inputs.devices.iter().map(gpu).collect(),
+            allocations: BTreeMap::new(),
+            slots: vec![None; inputs.progress.len()],
+            stats: QueueStats::default(),
+            counters: Counters::default(),
+            results: Vec::new(),
+        })
+    }
+
+    /// One turn.
+    ///
+    /// # Errors
+    /// [`RingError`] if the ring is corrupt: nothing can be learned any more.
+    pub fn observe(&mut self, look: &Look, desk: &Desk) -> Result<(), RingError> {
+        self.counters.observations += 1;
+        self.stats = look.stats;
+        self.records()?;
+        for notice in &look.notices {
+            self.notice(notice);
+        }
+        if look.source_lost {
+            self.everywhere(&Event::FaultSource { up: false });
+        }
+        self.progress();
+        self.results(desk);
+        desk.hand_over(|queues| {
+            for (gpu, (_, queues)) in self.gpus.iter_mut().zip(queues) {
+                gpu.engine.hand_over(&mut gpu.commands, queues);
+            }
+        });
+        self.set_mode();
+        Ok(())
+    }
+
+    fn records(&mut self) -> Result<(), RingError> {
+        let Self { ring, gpus, allocations, slots, counters, .. } = self;
+        while let Some((device, record)) = ring.pop()? {
+            counters.records += 1;
+            let by_device = || gpus.iter().position(|gpu| gpu.facts.id == device);
+            let at = match record {
+                Record::Alloc { range } => {
+                    let at = by_device();
+                    if let Some(at) = at {
+                        allocations.insert(range.start, (range.end(), at));
+                    }
+                    at
+                }
+                Record::Free { range } => {
+                    let at = owner(allocations, range);
+                    allocations.remove(&range.start);
+                    at
+                }
+                Record::PtBlock { range, .. } => owner(allocations, range).or_else(by_device),
+                Record::Launch(launch) => {
+                    let at = by_device();
+                    if let Some(slot) = slots.get_mut(usize::from(launch.stream.0)) {
+                        *slot = at;
+                    }
+                    at
+                }
+            };
+            match at {
+                Some(at) => {
+                    let gpu = &mut gpus[at];
+                    gpu.engine.on(&record.into(), &mut gpu.commands);
+                }
+                None => counters.strangers += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn notice(&mut self, notice: &Notice) {
+        match notice.event {
+            Event::Migrated(piece) => {
+                // Between two GPUs it concerns both.
+                for place in [piece.from, piece.to] {
+                    if let Place::Device(id) = place {
+                        self.on(id, &notice.event);
+                    }
+                }
+            }
+            _ => match notice.device {
+                Some(id) => self.on(id, &notice.event),
+                None => self.everywhere(&notice.event),
+            },
+        }
+    }
+
+    fn progress(&mut self) {
+        let Self { progress, gpus, slots, .. } = self;
+        progress.look(|slot, done| {
+            // The launch record may have been dropped; with one GPU there is no doubt whose stream it is.
+            let at = slots[slot].or_else(|| (gpus.len() == 1).then_some(0));
+            if let (Some(at), Ok(slot)) = (at, u16::try_from(slot)) {
+                let gpu = &mut gpus[at];
+                let event = Event::Progress { stream: StreamSlot(slot), done: LaunchSeq(done) };
+                gpu.engine.on(&event, &mut gpu.commands);
+            }
+        });
+    }
+
+    fn results(&mut self, desk: &Desk) {
+        let mut results = std::mem::take(&mut self.results);
+        desk.take_results(&mut results);
+        for moved in results.drain(..) {
+            self.on(moved.device, &Event::MoveDone { block: moved.block, to: moved.to, ok: moved.ok });
+        }
+        self.results = results;
+    }
+
+    fn on(&mut self, device: DeviceId, event: &Event<'_>) {
+        match self.gpus.iter_mut().find(|gpu| gpu.facts.id == device) {
+            Some(gpu) => gpu.engine.on(event, &mut gpu.commands),
+            None => self.counters.strangers += 1,
+        }
+    }
+
+    fn everywhere(&mut self, event: &Event<'_>) {
+        for gpu in &mut self.gpus {
+            gpu.engine.on(event, &mut gpu.commands);
+        }
+    }
+
+    /// Tells the shim whether to send launches. Off is nobody's to take back.
+    fn set_mode(&self) {
+        let shared = self.ring.ring().shared();
+        let want = if self.awake() { Mode::Awake } else { Mode::Dormant };
+        let have = shared.mode();
+        if have != want && have != Mode::Off {
+            shared.set_mode(want);
+        }
+    }
+
+    /// Whether any GPU's engine wants launches.
+    pub fn awake(&self) -> bool {
+        self.gpus.iter().any(|gpu| gpu.engine.awake())
+    }
+
+    /// What the arguments of launch `seq` of the first GPU name, ascending; nothing if it is over or unknown.
+    pub fn may_touch(&self, seq: LaunchSeq) -> Vec<UmBlock> {
+        let mut blocks = Vec::new();
+        if let Some(gpu) = self.gpus.first() {
+            gpu.engine.may_touch(seq, &mut blocks);
+        }
+        blocks
+    }
+}
+
+/// The GPU whose allocation the range lies in.
+fn owner(allocations: &BTreeMap<DevAddr, (DevAddr, usize)>, range: AddrRange) -> Option<usize> {
+    let (_, (end, at)) = allocations.range(..=range.start).next_back()?;
+    (range.start < *end).then_some(*at)
+}
