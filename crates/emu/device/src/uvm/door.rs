@@ -51,7 +51,8 @@ fn status(error: CuError) -> NvStatus {
 }
 
 /// `deepumEmuUvmOpen`: takes `fd` as a file of the VA space's node (`node` 0) or of the tools node (1), with `peer`, the
-/// far end of its socket pair, which is ours from then on. 0, or an error number; then `peer` is still the caller's.
+/// far end of its socket pair, which is ours from then on. 0, or an error number; then `peer` is still the caller's. Whether
+/// there is a node at all can be asked with -1 for both: `EBADF` if there is, `ENOENT` if not.
 ///
 /// # Safety
 /// `peer` is -1, or a descriptor that nothing else uses or closes.
@@ -59,10 +60,10 @@ pub unsafe fn open(node: c_int, fd: RawFd, peer: RawFd) -> c_int {
     let Ok(machine) = machine() else { return libc::ENOENT };
     let node = match node {
         0 => Node::Uvm,
-        1 if machine.config.tools && peer >= 0 => Node::Tools,
+        1 if machine.config.tools => Node::Tools,
         _ => return libc::ENOENT,
     };
-    let Some(key) = FileKey::of(fd) else { return libc::EBADF };
+    let Some(key) = FileKey::of(fd).filter(|_| node == Node::Uvm || peer >= 0) else { return libc::EBADF };
     // SAFETY: ours from now on, by our contract.
     let peer = (node == Node::Tools).then(|| unsafe { OwnedFd::from_raw_fd(peer) });
     uvm(machine).open(node, key, peer);

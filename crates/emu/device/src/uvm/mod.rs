@@ -67,15 +67,11 @@ pub trait Backend {
     fn flush(&self);
 }
 
-/// A GPU's UUID: the same bytes in `cuDeviceGetUuid` and here. Fixed per ordinal, so that runs repeat; version and
-/// variant bits are those of a random UUID.
+/// A GPU's UUID: the same bytes in `cuDeviceGetUuid` and here. Fixed per ordinal, so that runs repeat.
 #[must_use]
 pub fn gpu_uuid(device: DeviceId) -> [u8; 16] {
-    let mut uuid = *b"deepum-emu-gpu00";
-    uuid[6] = 0x40 | uuid[6] & 0xf;
-    uuid[8] = 0x80 | uuid[8] & 0x3f;
-    uuid[14] = b'0' + device.0 / 10 % 10;
-    uuid[15] = b'0' + device.0 % 10;
+    let mut uuid = *b"\xde\xe9\x0d\x00emulatedgpu\x00";
+    uuid[15] = device.0;
     uuid
 }
 
