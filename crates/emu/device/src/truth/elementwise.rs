@@ -209,3 +209,18 @@ pub(super) fn distribution(launch: &Launch<'_>, out: &mut Touches<'_>) -> Option
     }
     Some(())
 }
+
+/// `elementwise_kernel_with_index(N, f, result)`, which is `arange`. Its result type is in no name but for the number of the lambda: the
+/// position of the type among those the operation is compiled for (`aten/src/ATen/native/cuda/RangeFactories.cu`; torch 2.15).
+pub(super) fn with_index(launch: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
+    /// Byte, char, int, long, short, double, float, half, bfloat16.
+    const TYPES: [u64; 9] = [1, 1, 4, 8, 2, 8, 4, 2, 2];
+    let text = launch.signature.params.get(1)?;
+    let (_, rest) = text.split_once("::arange_cuda_out(")?;
+    // …::{lambda()#1}::operator()() const::{lambda()#4}::operator()() const::{lambda(long)#1}
+    let (_, number) = rest.rsplit_once("{lambda()#")?;
+    let number: usize = number.split_once('}')?.0.parse().ok()?;
+    let elem = *TYPES.get(number.checked_sub(1)?)?;
+    out.dense(launch.pointer(2)?, launch.count(0)?.checked_mul(elem)?, Access::Write);
+    Some(())
+}

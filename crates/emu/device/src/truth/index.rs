@@ -206,7 +206,7 @@ fn rows_of_gradient(
     row: u64,
 ) -> Option<()> {
     let bytes = row.checked_mul(l.element(gradient)?)?;
-    let picks = out.again(l.pointer(indices)?, count)?;
+    let picks = out.again(l.pointer(indices)?, count, bytes)?;
     out.picked(l.pointer(gradient)?, bytes, bytes, &picks, Access::Update);
     Some(())
 }

@@ -41,6 +41,7 @@ fn decoder(s: &Signature, layout: &[Param]) -> Option<Decode> {
         "unrolled_elementwise_kernel_for_multi_outputs" if all == 5 => Some(elementwise::unrolled),
         "elementwise_kernel" if all == 2 => Some(elementwise::closure),
         "distribution_elementwise_grid_stride_kernel" if all == 4 => Some(elementwise::distribution),
+        "elementwise_kernel_with_index" if all == 3 => Some(elementwise::with_index),
         "reduce_kernel" if all == 1 => Some(reduce::reduce),
         "multi_tensor_apply_kernel" => Some(multi_tensor::apply),
         "indexSelectSmallIndex" | "indexSelectLargeIndex" | "indexFuncSmallIndex" | "indexFuncLargeIndex" => {

@@ -99,11 +99,8 @@ const TABLE: &[(&str, usize, Decode)] = &[
         each(l, o, &[1], per(outputs, l.product(&[5, 6])?, l.product(&[3, 4])?)?)?;
         each(l, o, &[13], outputs)
     }),
-    ("avg_pool2d_backward_out_cuda_frame", 18, |l, o| {
-        let inputs = l.count(0)?;
-        each(l, o, &[1], per(inputs, l.product(&[3, 4])?, l.product(&[5, 6])?)?)?;
-        each(l, o, &[13], inputs)
-    }),
+    ("avg_pool2d_backward_nonoverlap_frame", 13, avg_pool_backward::<9>),
+    ("avg_pool2d_backward_out_cuda_frame", 18, avg_pool_backward::<13>),
     // im2col.cuh: columns have a row per filter element.
     ("im2col_kernel", 15, |l, o| {
         let positions = l.product(&[12, 13])?;
@@ -194,6 +191,13 @@ const TABLE: &[(&str, usize, Decode)] = &[
     ("tensor_kernel_scan_innermost_dim_with_indices", 9, |l, o| each(l, o, &[0, 1, 2], l.product(&[3, 4])?)),
     ("tensor_kernel_scan_outer_dim_with_indices", 8, |l, o| each(l, o, &[0, 1, 2], l.product(&[3, 4, 5])?)),
 ];
+
+/// Gradients: of the output behind parameter 1, of the input behind parameter `INPUT`.
+fn avg_pool_backward<const INPUT: usize>(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
+    let inputs = l.count(0)?;
+    each(l, out, &[1], per(inputs, l.product(&[3, 4])?, l.product(&[5, 6])?)?)?;
+    each(l, out, &[INPUT], inputs)
+}
 
 /// `n / from * to`, where `n` counts in groups of `from`.
 fn per(n: u64, from: u64, to: u64) -> Option<u64> {

@@ -74,9 +74,18 @@ impl Rows {
         }
     }
 
-    /// What the last lookup through `index` picked, if it was one of `count` indices.
-    pub(super) fn again(&mut self, view: &dyn DeviceView, index: u64, count: u64) -> Option<Vec<u64>> {
-        let l = *self.lookups.get(&index).filter(|l| l.count == count && l.table > 0)?;
+    /// What the last lookup through `index` picked, if it was one of `count` indices into rows of `bytes`. A lookup may have gone through a
+    /// copy of the indices; then it is found by its shape, and of several the smallest table is taken.
+    pub(super) fn again(&mut self, view: &dyn DeviceView, index: u64, count: u64, bytes: u64) -> Option<Vec<u64>> {
+        let fits = |l: &Lookup| l.count == count && l.row_bytes == bytes;
+        let (index, l) = match self.lookups.get(&index) {
+            Some(l) if fits(l) => (index, *l),
+            _ => {
+                let alike = self.lookups.iter().filter(|(_, l)| fits(l));
+                let (&index, l) = alike.min_by_key(|(_, l)| (l.table, std::cmp::Reverse(l.at)))?;
+                (index, *l)
+            }
+        };
         Some(self.pick(view, index, l.elem, l.count, l.table, false))
     }
 

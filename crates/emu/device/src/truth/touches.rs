@@ -74,8 +74,8 @@ impl<'a> Touches<'a> {
         self.rows.pick(self.view, index, elem, count, table, fresh)
     }
     /// See [`Rows::again`].
-    pub(super) fn again(&mut self, index: u64, count: u64) -> Option<Vec<u64>> {
-        self.rows.again(self.view, index, count)
+    pub(super) fn again(&mut self, index: u64, count: u64, bytes: u64) -> Option<Vec<u64>> {
+        self.rows.again(self.view, index, count, bytes)
     }
     /// See [`Rows::again_by_row`].
     pub(super) fn again_by_row(&mut self, bytes: u64) -> Option<Vec<u64>> {
