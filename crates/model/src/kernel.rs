@@ -18,7 +18,7 @@
 
 use crate::memory::UnifiedMemory;
 use crate::pages::{PAGE, PageMask};
-use crate::service::Faulted;
+use crate::service::{Faulted, Served};
 use deepum_core::units::{AddrRange, DevAddr, DeviceId, Nanos, UmBlock};
 use std::ops::Range;
 
@@ -53,6 +53,8 @@ pub enum Step {
         batch: u32,
         /// When the first miss happened.
         at: Nanos,
+        /// When the last of its faults was reported: a tool can know all of them from here on, while the copies still run.
+        noticed: Nanos,
         /// When the warps run again.
         resume_at: Nanos,
     },
@@ -258,7 +260,7 @@ impl KernelRun {
         let o = &mut self.operands[operand];
         o.passed = o.passed.max(page + 1 - o.first);
         match served {
-            Ok(served) => Step::Faulted { batch: served.batch, at, resume_at: served.resume_at },
+            Ok(Served { batch, noticed, resume_at }) => Step::Faulted { batch, at, noticed, resume_at },
             Err(_) => {
                 self.at_phase = self.phases.len();
                 Step::Fatal { addr: DevAddr(page * PAGE), at }

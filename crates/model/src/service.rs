@@ -24,6 +24,7 @@ pub(crate) struct Faulted {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Served {
     pub(crate) batch: u32,
+    pub(crate) noticed: Nanos,
     pub(crate) resume_at: Nanos,
 }
 
@@ -60,6 +61,7 @@ impl UnifiedMemory {
 
         let mut cpu = at + self.profile.batch_cost + Nanos(self.profile.entry_cost.0 * entries);
         let mut arrived = cpu;
+        let mut noticed = cpu;
         for fault in faults {
             let block = self.blocks[fault.slot].id;
             #[expect(clippy::cast_possible_truncation, reason = "at most a few per page of one block")]
@@ -74,6 +76,7 @@ impl UnifiedMemory {
                 batch,
                 at: cpu,
             });
+            noticed = cpu;
             cpu += self.profile.block_cost;
             let on = self.devices[d].on[fault.slot];
             if fault.pages.meets(&on.in_flight) {
@@ -94,6 +97,6 @@ impl UnifiedMemory {
         totals.stall_fault_work += cpu - at;
         totals.stall_copies += resume_at - cpu;
         self.notices.push(Notice::GpuFaultReplay { device, batch, at: resume_at });
-        Ok(Served { batch, resume_at })
+        Ok(Served { batch, noticed, resume_at })
     }
 }

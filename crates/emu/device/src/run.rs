@@ -246,7 +246,7 @@ impl Call<'_> {
                 let step = run.step(&mut self.state.memory, now, horizon);
                 self.state.settle_bytes(data);
                 let (at, stage) = match step {
-                    Step::Faulted { at, resume_at, .. } => (at, Stage::Fault(run, resume_at)),
+                    Step::Faulted { noticed, resume_at, .. } => (noticed, Stage::Fault(run, resume_at)),
                     Step::Paused { at } => (at, Stage::Walk(run)),
                     Step::Done { at } => (at, Stage::Over),
                     Step::Fatal { at, addr } => {
