@@ -78,7 +78,7 @@ fn count(counter: ShimCounter) {
     }
 }
 
-/// Host memory that managed memory may use, all in all; nothing before the engine was started.
+/// Host memory that managed memory may use, all in all; nothing before the driver is set up.
 pub fn host_allowance() -> Option<Bytes> {
     allowance(&mut registry())
 }

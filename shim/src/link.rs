@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const CAPACITY: usize = 1 << 18;
 
 static RING: OnceLock<Option<Ring<'static>>> = OnceLock::new();
-static GPUS: OnceLock<Option<Gpus>> = OnceLock::new();
+static GPUS: OnceLock<Gpus> = OnceLock::new();
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// What there is, by the genuine driver.
@@ -87,12 +87,25 @@ pub fn engine_off() {
     }
 }
 
-/// What the GPUs are, once the engine was started.
+/// What the GPUs are, from when the driver was set up; asked once.
+#[inline]
 pub fn gpus() -> Option<&'static Gpus> {
-    GPUS.get().and_then(Option::as_ref)
+    GPUS.get().or_else(|| look_once())
 }
 
-/// Starts the engine, the first time. The thread has a CUDA context, or the call it is in is about to make one.
+#[cold]
+fn look_once() -> Option<&'static Gpus> {
+    match look() {
+        Ok(gpus) => Some(GPUS.get_or_init(|| gpus)),
+        Err(NoGpus::NotYet) => None,
+        Err(NoGpus::Never(why)) => {
+            stage::turn_off(&why);
+            None
+        }
+    }
+}
+
+/// Starts the engine, the first time that the thread has a CUDA context.
 #[inline]
 pub fn start() {
     if !STARTED.load(Ordering::Relaxed) {
@@ -105,34 +118,32 @@ fn start_now() {
     if !has_context() {
         return;
     }
-    GPUS.get_or_init(|| {
-        STARTED.store(true, Ordering::Relaxed);
-        let gpus = look().inspect_err(|why| stage::turn_off(why)).ok()?;
-        let ring = ring()?;
-        let inputs = deepum_engine::Inputs {
-            ring,
-            progress: progress::page(),
-            devices: (0u8..)
-                .zip(&gpus.list)
-                .map(|(id, gpu)| deepum_engine::DeviceFacts {
-                    id: DeviceId(id),
-                    uuid: gpu.uuid,
-                    memory: gpu.memory,
-                    budget: gpu.budget,
-                })
-                .collect(),
-            config: opt::config().clone(),
-            say: log::error,
-        };
-        match deepum_engine::start(inputs) {
-            Ok(()) => log::info(&format!("engine started for {} GPU(s)", gpus.list.len())),
-            Err(error) => {
-                engine_off();
-                log::error(&format!("the engine cannot start: {error}; managed memory works as the driver manages it"));
-            }
+    let (Some(ring), Some(gpus)) = (ring(), gpus()) else { return };
+    if STARTED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let inputs = deepum_engine::Inputs {
+        ring,
+        progress: progress::page(),
+        devices: (0u8..)
+            .zip(&gpus.list)
+            .map(|(id, gpu)| deepum_engine::DeviceFacts {
+                id: DeviceId(id),
+                uuid: gpu.uuid,
+                memory: gpu.memory,
+                budget: gpu.budget,
+            })
+            .collect(),
+        config: opt::config().clone(),
+        say: log::error,
+    };
+    match deepum_engine::start(inputs) {
+        Ok(()) => log::info(&format!("engine started for {} GPU(s)", gpus.list.len())),
+        Err(error) => {
+            engine_off();
+            log::error(&format!("the engine cannot start: {error}; managed memory works as the driver manages it"));
         }
-        Some(gpus)
-    });
+    }
 }
 
 /// Whether the calling thread has a CUDA context.
@@ -153,9 +164,17 @@ pub fn make_runtime_context() {
     }
 }
 
-/// Asks the driver what there is; an error says why DeepUM must be off.
-fn look() -> Result<Gpus, String> {
-    let gone = || "the CUDA driver lacks a basic function; DeepUM is off".to_owned();
+/// Why nothing is known of the GPUs.
+enum NoGpus {
+    /// The driver is not set up.
+    NotYet,
+    /// They are not for us: why DeepUM must be off.
+    Never(String),
+}
+
+/// Asks the driver what there is.
+fn look() -> Result<Gpus, NoGpus> {
+    let gone = || NoGpus::Never("the CUDA driver lacks a basic function; DeepUM is off".to_owned());
     let count = genuine!(Cuda, "cuDeviceGetCount", fn(*mut c_int) -> Status).ok_or_else(gone)?;
     let attribute = genuine!(Cuda, "cuDeviceGetAttribute", fn(*mut c_int, c_int, Dev) -> Status).ok_or_else(gone)?;
     let uuid = genuine!(Cuda, "cuDeviceGetUuid_v2", fn(*mut [u8; 16], Dev) -> Status)
@@ -165,7 +184,7 @@ fn look() -> Result<Gpus, String> {
     let mut n = 0;
     // SAFETY: the result is ours.
     if unsafe { count(&raw mut n) } != SUCCESS {
-        return Err(gone());
+        return Err(NoGpus::NotYet);
     }
     let mut list = Vec::new();
     for device in 0..n.min(c_int::try_from(MAX_DEVICES).unwrap_or(c_int::MAX)) {
@@ -174,9 +193,9 @@ fn look() -> Result<Gpus, String> {
         let mut concurrent = 0;
         // SAFETY: the result is ours; the ordinal is below the count.
         if unsafe { attribute(&raw mut concurrent, CONCURRENT_MANAGED_ACCESS, device) } != SUCCESS || concurrent == 0 {
-            return Err(format!(
+            return Err(NoGpus::Never(format!(
                 "GPU {device} cannot fault on managed memory (concurrentManagedAccess is 0); DeepUM is off"
-            ));
+            )));
         }
         let (mut id, mut bytes) = ([0u8; 16], 0usize);
         // SAFETY: the results are ours; a CUuuid is 16 bytes.

@@ -6,7 +6,7 @@
 
 use crate::abi::{Dev, Status};
 use crate::real::genuine;
-use crate::{abi::SUCCESS, alloc, link, opt, symbols};
+use crate::{abi::SUCCESS, alloc, opt, symbols};
 use deepum_config::MemInfo;
 use deepum_core::units::Bytes;
 use std::ffi::c_int;
@@ -36,7 +36,6 @@ impl MemGetInfo {
         if status != SUCCESS || free.is_null() || total.is_null() {
             return status;
         }
-        link::start();
         // SAFETY: the driver has just written there.
         let physical = Bytes(unsafe { *total } as u64);
         if let Some(whole) = story(physical) {
@@ -54,7 +53,7 @@ impl MemGetInfo {
 pub struct DeviceTotalMem;
 
 impl DeviceTotalMem {
-    /// As above. Before the engine was started it is the GPU's own: nothing is set up by a question.
+    /// As above.
     pub unsafe fn instead(
         real: unsafe extern "C" fn(*mut usize, Dev) -> Status,
         bytes: *mut usize,
