@@ -51,6 +51,31 @@ fn a_program_sees_the_driver_exactly_where_the_device_is() {
 }
 
 #[test]
+fn a_tool_attaches_reads_and_commands_with_every_driver() {
+    // The stand-in libcuda.so.1 only makes a C library, which cargo builds for no other package's tests.
+    let folder = tempfile::tempdir().expect("room for programs");
+    let target = node().parent().and_then(Path::parent).and_then(Path::parent).expect("a target folder").to_owned();
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "-q", "-p", "deepum-emu-cuda", "--target-dir"])
+        .arg(&target)
+        .output();
+    let built = built.expect("cargo runs this test");
+    assert!(built.status.success(), "{}", text(&built));
+    let library = target.join("debug/libdeepum_emu_cuda.so");
+    std::os::unix::fs::symlink(library, folder.path().join("libcuda.so.1")).expect("a link");
+    let program = folder.path().join("attach");
+    compile(&program, &["-ldl"], &programs().join("attach.c"));
+    for driver in ["535", "550", "560", "580"] {
+        for (memory, args) in [("", &[driver][..]), (",memory=8MiB", &[driver, "tiny"])] {
+            let mut run = Command::new(&program);
+            run.args(args).env("LD_PRELOAD", node()).env("LD_LIBRARY_PATH", folder.path());
+            let run = run.env("DEEPUM_EMU", format!("v100-32g:driver={driver}{memory}")).output().expect("it runs");
+            assert!(run.status.success() && text(&run) == "ok\n", "{args:?}: {}", text(&run));
+        }
+    }
+}
+
+#[test]
 fn ordinary_programs_do_not_notice_it() {
     for command in ["ls -l /proc/self/fd >/dev/null", "echo a | cat | grep -q a", "test ! -e /dev/nvidia-uvm-tools"] {
         let run = |preload: Option<PathBuf>| {
