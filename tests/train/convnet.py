@@ -35,6 +35,12 @@ class Block(nn.Module):
         return nn.functional.relu(self.body(x) + self.shortcut(x))
 
 
+volume = nn.Conv3d(4, 8, 3).cuda()(torch.randn(2, 4, 8, 8, 8, device="cuda", requires_grad=True))
+volume.sum().backward()
+sequence = nn.Conv1d(4, 8, 3).cuda()(torch.randn(2, 4, 32, device="cuda", requires_grad=True))
+sequence.sum().backward()
+print("1-d and 3-d:", tuple(sequence.shape), tuple(volume.shape))
+
 model = nn.Sequential(
     nn.Conv2d(3, 32, 7, stride=2, padding=3), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
     Block(32), Block(32, stride=2), Block(32, groups=4),
@@ -60,9 +66,4 @@ for iteration in range(args.iterations):
 model.eval()
 with torch.no_grad():
     print("inference:", tuple(model(images).shape))
-volume = nn.Conv3d(4, 8, 3).cuda()(torch.randn(2, 4, 8, 8, 8, device="cuda", requires_grad=True))
-volume.sum().backward()
-sequence = nn.Conv1d(4, 8, 3).cuda()(torch.randn(2, 4, 32, device="cuda", requires_grad=True))
-sequence.sum().backward()
 torch.cuda.synchronize()
-print("1-d and 3-d:", tuple(sequence.shape), tuple(volume.shape))
