@@ -55,12 +55,11 @@ pub(super) fn reduce(launch: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
         let written: Vec<_> = written.iter().map(|&(n, s)| (n, scaled(s))).collect();
         out.strided(tail.u64(16)?, second, &written, access);
     }
-    let blocks_per_output = u64::from(config.u32(20)?);
-    if blocks_per_output > 1 {
-        let element = u64::from(config.u32(0)?);
-        let lanes = if config.u32(24)? == 0 { u64::from(config.u32(44)?) * u64::from(config.u32(60)?) } else { 1 };
-        let buffer = element.checked_mul(outputs)?.checked_mul(blocks_per_output)?.checked_mul(lanes)?;
-        out.dense(tail.u64(32)?, buffer, Access::Update);
+    if config.u32(20)? > 1 {
+        // Every block leaves its partial result, a vector of outputs for each lane that does not reduce along x.
+        let lanes = if config.u32(24)? == 0 { u64::from(config.u32(44)?) } else { 1 };
+        let vector = u64::from(config.u32(0)?) * u64::from(config.u32(60)?);
+        out.dense(tail.u64(32)?, vector.checked_mul(lanes)?.checked_mul(launch.blocks())?, Access::Update);
         out.dense(tail.u64(40)?, 4 * u64::from(launch.call.grid[0]), Access::Update);
     }
     Some(())

@@ -232,7 +232,7 @@ fn a_reduction_reads_its_input_and_writes_its_outputs() {
 
 #[test]
 fn a_reduction_over_several_blocks_passes_partial_results() {
-    mean(8).touches(&[(A, 64 * 16_384, false), (B, 256, true), (C, 4 * 64 * 8, true), (D, 16, true)]);
+    mean(8).touches(&[(A, 64 * 16_384, false), (B, 256, true), (C, 4 * 4 * 8, true), (D, 16, true)]);
 }
 
 const FUSED_ADAM: &str = "_ZN2at6native51_GLOBAL__N__b7f847be_18_fused_adam_impl_cu_454205f325multi_tensor_apply_kernelINS1_32FusedOptimizerTensorListMetadataILi4EEENS1_20FusedAdamMathFunctorIfLi4ELNS0_9ADAM_MODEE0ELb0EEEJPKfdddddbS9_S9_EEEvT_T0_DpT1_";
