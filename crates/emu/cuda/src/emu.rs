@@ -25,7 +25,7 @@ fn guarded<R>(otherwise: R, f: impl FnOnce() -> R) -> R {
 pub unsafe extern "C" fn deepumEmuDrive(hooks: *const DeepumHooks) -> c_int {
     guarded(-1, || match machine() {
         // SAFETY: the caller's promise.
-        Ok(machine) if unsafe { machine.pace.drive(hooks) } => 0,
+        Ok(machine) if unsafe { machine.drive(hooks) } => 0,
         _ => -1,
     })
 }

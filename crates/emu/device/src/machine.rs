@@ -27,7 +27,7 @@ use crate::error::{CuError, CuResult};
 use crate::event::Events;
 use crate::kernel::Modules;
 use crate::log::{LogWriter, Totals};
-use crate::pace::Pace;
+use crate::pace::{DeepumHooks, Pace};
 use crate::run::Running;
 use crate::space::Space;
 use crate::stream::Streams;
@@ -255,6 +255,24 @@ impl Machine {
             return Err(CuError::NotInitialized);
         }
         if self.ending.load(Ordering::Relaxed) { Err(CuError::Deinitialized) } else { Ok(()) }
+    }
+
+    /// An engine takes the pace over, or (null) gives it back; then its threads that we hold are let go. False if the hooks
+    /// are not acceptable.
+    ///
+    /// # Safety
+    /// As for [`Pace::drive`].
+    pub unsafe fn drive(&self, hooks: *const DeepumHooks) -> bool {
+        let mut state = self.state.lock();
+        // SAFETY: our own contract.
+        let taken = unsafe { self.pace.drive(hooks) };
+        if hooks.is_null() {
+            for _ in state.tickets.drain(..) {
+                self.pace.hold(-1);
+            }
+            self.released.notify_all();
+        }
+        taken
     }
 
     /// The process ends: whoever we hold is let go, and every later call is refused.

@@ -6,6 +6,10 @@ use common::*;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, Place, UmBlock};
 use deepum_emu_device::space::Kind;
 
+fn at_index(n: u64) -> usize {
+    usize::try_from(n).unwrap()
+}
+
 const BLOCK: u64 = UmBlock::SIZE.0;
 const FLOATS: u64 = BLOCK / 4;
 
@@ -21,13 +25,13 @@ fn storm(seed: u64, storms: u64) {
     let names = ["fill", "copy", "scale", "axpy", "sum"];
     let kernels = names.map(|n| kernel(&m, &format!("deepum_test_{n}")));
     let n = FLOATS / 64;
-    let mut oracle = vec![0f32; (blocks * FLOATS) as usize];
+    let mut oracle = vec![0f32; at_index(blocks * FLOATS)];
     for _ in 0..40 {
         let (x, y) = (random.below(blocks), random.below(blocks));
         let skew = random.below(64 * 63) / 64 * n;
         let (px, py) = (at(x) + skew % (FLOATS - n) * 4, at(y));
-        let (ix, iy) = ((x * FLOATS + skew % (FLOATS - n)) as usize, (y * FLOATS) as usize);
-        let len = n as usize;
+        let (ix, iy) = (at_index(x * FLOATS + skew % (FLOATS - n)), at_index(y * FLOATS));
+        let len = at_index(n);
         let value = random.below(100) as f32 / 8.0;
         match random.below(5) {
             0 => {

@@ -1,0 +1,330 @@
+/* A program that uses the stand-in libcuda.so.1 as vendor libraries do: dlopen, cuGetProcAddress, and on from there.
+ * Usage: driver LIBRARY CASE. Exits 0, or says which check failed. */
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <pthread.h>
+#include <unistd.h>
+
+typedef int R;
+typedef uint64_t Ptr;
+typedef void *H;
+typedef R (*GetProc)(const char *, void **, int, uint64_t, int *);
+
+static void *library;
+static GetProc get_proc;
+
+#define CHECK(x) do { if (!(x)) { fprintf(stderr, "line %d: %s\n", __LINE__, #x); exit(1); } } while (0)
+#define OK(x) do { R r_ = (x); if (r_) { fprintf(stderr, "line %d: %s answered %d\n", __LINE__, #x, r_); exit(1); } } while (0)
+
+static void *find(const char *name, int version) {
+    void *at = 0;
+    int status = -1;
+    OK(get_proc(name, &at, version, 0, &status));
+    CHECK(at && status == 0);
+    return at;
+}
+#define F(ret, name, version, ...) ret (*name)(__VA_ARGS__) = (ret (*)(__VA_ARGS__))find(#name, version)
+
+static H start(void) {
+    F(R, cuInit, 2000, unsigned);
+    F(R, cuDevicePrimaryCtxRetain, 7000, H *, int);
+    F(R, cuCtxSetCurrent, 4000, H);
+    H context;
+    OK(cuInit(0));
+    OK(cuDevicePrimaryCtxRetain(&context, 0));
+    OK(cuCtxSetCurrent(context));
+    return context;
+}
+
+static const char *PTX =
+    ".version 7.0\n.target sm_80\n.address_size 64\n"
+    ".visible .entry deepum_test_scale(\n"
+    "    .param .u64 p0,\n    .param .u64 p1,\n    .param .u64 p2\n)\n{\n    ret;\n}\n";
+
+static H scale(void) {
+    F(R, cuModuleLoadData, 2000, H *, const void *);
+    F(R, cuModuleGetFunction, 2000, H *, H, const char *);
+    H module, function, none;
+    OK(cuModuleLoadData(&module, PTX));
+    OK(cuModuleGetFunction(&function, module, "deepum_test_scale"));
+    CHECK(cuModuleGetFunction(&none, module, "missing") == 500);
+    return function;
+}
+
+/* Before cuInit there is nothing; afterwards a device, contexts and names. */
+static void devices(void) {
+    F(R, cuDeviceGetCount, 2000, int *);
+    int count = -1;
+    CHECK(cuDeviceGetCount(&count) == 3);
+    H context = start();
+    OK(cuDeviceGetCount(&count));
+    CHECK(count == 2);
+    F(R, cuDeviceGetAttribute, 2000, int *, int, int);
+    int value;
+    OK(cuDeviceGetAttribute(&value, 75, 1));
+    CHECK(value >= 8);
+    CHECK(cuDeviceGetAttribute(&value, 75, 2) == 101);
+    CHECK(cuDeviceGetAttribute(&value, 9999, 0) == 1);
+    F(R, cuDeviceGetUuid, 11040, char *, int);
+    char a[16], b[16];
+    OK(cuDeviceGetUuid(a, 0));
+    OK(cuDeviceGetUuid(b, 1));
+    CHECK(memcmp(a, b, 16));
+    F(R, cuCtxGetCurrent, 4000, H *);
+    H current;
+    OK(cuCtxGetCurrent(&current));
+    CHECK(current == context);
+    F(R, cuGetErrorName, 6000, R, const char **);
+    const char *name;
+    OK(cuGetErrorName(2, &name));
+    CHECK(!strcmp(name, "CUDA_ERROR_OUT_OF_MEMORY"));
+    CHECK(cuGetErrorName(12345, &name) == 1 && !name);
+}
+
+/* The door answers for itself, tells versions apart, and says when it knows nothing. */
+static void proc_address(void) {
+    CHECK(find("cuGetProcAddress", 12000) == (void *)get_proc);
+    CHECK(find("cuMemAlloc", 12000) == dlsym(library, "cuMemAlloc_v2"));
+    CHECK(find("cuMemPrefetchAsync", 8000) == dlsym(library, "cuMemPrefetchAsync"));
+    CHECK(find("cuMemPrefetchAsync", 13000) == dlsym(library, "cuMemPrefetchAsync_v2"));
+    void *twin;
+    OK(get_proc("cuLaunchKernel", &twin, 12000, 2, 0));
+    CHECK(twin == dlsym(library, "cuLaunchKernel_ptsz"));
+    int status = -1;
+    CHECK(get_proc("cuNothing", &twin, 12000, 0, &status) == 500 && !twin && status == 1);
+    /* A function that is refused exists, and refuses. */
+    F(R, cuMemPoolCreate, 11020, H *, void *);
+    H pool;
+    CHECK(cuMemPoolCreate(&pool, 0) == 801);
+}
+
+/* Launches by pointers and by packed buffer compute the same; parameters are those of the image. */
+static void launches(void) {
+    start();
+    H function = scale();
+    F(R, cuFuncGetParamInfo, 12040, H, size_t, size_t *, size_t *);
+    size_t offset, size;
+    OK(cuFuncGetParamInfo(function, 2, &offset, &size));
+    CHECK(offset == 16 && size == 8);
+    CHECK(cuFuncGetParamInfo(function, 3, &offset, &size) == 1);
+    F(R, cuFuncGetName, 12030, const char **, H);
+    const char *name;
+    OK(cuFuncGetName(&name, function));
+    CHECK(!strcmp(name, "deepum_test_scale"));
+
+    F(R, cuMemAllocManaged, 6000, Ptr *, size_t, unsigned);
+    F(R, cuMemcpyHtoD, 3020, Ptr, const void *, size_t);
+    F(R, cuMemcpyDtoH, 3020, void *, Ptr, size_t);
+    F(R, cuLaunchKernel, 4000, H, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, H, void **, void **);
+    Ptr x;
+    OK(cuMemAllocManaged(&x, 8 << 20, 1));
+    CHECK(x % (2 << 20) == 0);
+    CHECK(cuMemAllocManaged(&x, 0, 1) == 1 && cuMemAllocManaged(&x, 4096, 0) == 1);
+    float in[4] = {1, 2, 3, 4}, out[4];
+    OK(cuMemcpyHtoD(x, in, sizeof in));
+    float two = 2;
+    uint64_t count = 4, factor = 0;
+    memcpy(&factor, &two, 4);
+    void *params[] = {&x, &count, &factor};
+    OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, 0, params, 0));
+    uint64_t packed[3] = {x, count, factor};
+    size_t length = sizeof packed;
+    void *extra[] = {(void *)1, packed, (void *)2, &length, 0};
+    OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, (H)2, 0, extra));
+    OK(cuMemcpyDtoH(out, x, sizeof out));
+    for (int i = 0; i < 4; i++) CHECK(out[i] == 2 * (2 * in[i] + 1) + 1);
+    CHECK(cuLaunchKernel(function, 1, 1, 1, 2048, 1, 1, 0, 0, params, 0) == 1);
+    CHECK(cuLaunchKernel((H)0x1234, 1, 1, 1, 32, 1, 1, 0, 0, params, 0) == 400);
+    CHECK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0) == 1);
+}
+
+/* Everything a program may ask of a pointer. */
+static void pointers(void) {
+    start();
+    F(R, cuMemAlloc, 3020, Ptr *, size_t);
+    F(R, cuMemAllocManaged, 6000, Ptr *, size_t, unsigned);
+    F(R, cuMemHostAlloc, 2020, void **, size_t, unsigned);
+    F(R, cuMemHostRegister, 6050, void *, size_t, unsigned);
+    F(R, cuMemHostUnregister, 4000, void *);
+    F(R, cuMemFree, 3020, Ptr);
+    F(R, cuPointerGetAttribute, 4000, void *, int, Ptr);
+    F(R, cuPointerGetAttributes, 7000, unsigned, int *, void **, Ptr);
+    F(R, cuMemGetInfo, 3020, size_t *, size_t *);
+    Ptr device, managed;
+    void *pinned;
+    size_t before, after, total;
+    OK(cuMemGetInfo(&before, &total));
+    OK(cuMemAlloc(&device, 10 << 20));
+    OK(cuMemGetInfo(&after, &total));
+    CHECK(before - after == 10 << 20);
+    OK(cuMemAllocManaged(&managed, 1000, 1));
+    OK(cuMemHostAlloc(&pinned, 4096, 0));
+    memset(pinned, 7, 4096);
+    unsigned type, is_managed;
+    OK(cuPointerGetAttribute(&type, 2, device + 5));
+    CHECK(type == 2);
+    OK(cuPointerGetAttribute(&type, 2, (Ptr)pinned));
+    CHECK(type == 1);
+    OK(cuPointerGetAttribute(&is_managed, 8, managed));
+    CHECK(is_managed == 1);
+    OK(cuPointerGetAttribute(&is_managed, 8, device));
+    CHECK(is_managed == 0);
+    Ptr start_of;
+    OK(cuPointerGetAttribute(&start_of, 11, managed + 999));
+    CHECK(start_of == managed);
+    static char mine[8192];
+    CHECK(cuPointerGetAttribute(&type, 2, (Ptr)mine) == 1);
+    int kinds[2] = {2, 11};
+    void *outs[2] = {&type, &start_of};
+    OK(cuPointerGetAttributes(2, kinds, outs, (Ptr)mine));
+    CHECK(type == 0 && start_of == 0);
+    OK(cuMemHostRegister(mine, sizeof mine, 0));
+    CHECK(cuMemHostRegister(mine + 100, 8, 0) == 712);
+    OK(cuPointerGetAttribute(&type, 2, (Ptr)mine + 8000));
+    CHECK(type == 1);
+    OK(cuMemHostUnregister(mine));
+    CHECK(cuMemHostUnregister(mine) == 713);
+    OK(cuMemFree(device));
+    CHECK(cuMemFree(device) == 1);
+    CHECK(cuMemFree((Ptr)pinned) == 1);
+    OK(cuMemFree(0));
+    F(R, cuMemAdvise, 12020, Ptr, size_t, int, uint64_t);
+    F(R, cuMemRangeGetAttribute, 8000, void *, size_t, int, Ptr, size_t);
+    int where;
+    OK(cuMemRangeGetAttribute(&where, 4, 2, managed, 1000));
+    CHECK(where == -2);
+    OK(cuMemAdvise(managed, 1000, 3, 1)); /* preferred location: {DEVICE, 0} */
+    OK(cuMemRangeGetAttribute(&where, 4, 2, managed, 1000));
+    CHECK(where == 0);
+    CHECK(cuMemAdvise(device, 1000, 3, 1) == 1);
+}
+
+static uint64_t called_with;
+static void host_function(void *p) { called_with = *(uint64_t *)p; }
+static void stream_callback(H stream, R result, void *p) { called_with += *(uint64_t *)p + (stream && !result); }
+
+/* Streams, events, words, functions of the program. */
+static void streams(void) {
+    start();
+    H function = scale();
+    F(R, cuStreamCreate, 2000, H *, unsigned);
+    F(R, cuStreamDestroy, 4000, H);
+    F(R, cuStreamSynchronize, 2000, H);
+    F(R, cuStreamQuery, 2000, H);
+    F(R, cuEventCreate, 2000, H *, unsigned);
+    F(R, cuEventRecord, 2000, H, H);
+    F(R, cuEventQuery, 2000, H);
+    F(R, cuEventElapsedTime, 2000, float *, H, H);
+    F(R, cuStreamWriteValue64, 11070, H, Ptr, uint64_t, unsigned);
+    F(R, cuLaunchHostFunc, 10000, H, void (*)(void *), void *);
+    F(R, cuStreamAddCallback, 5000, H, void (*)(H, R, void *), void *, unsigned);
+    F(R, cuMemHostAlloc, 2020, void **, size_t, unsigned);
+    F(R, cuMemAlloc, 3020, Ptr *, size_t);
+    F(R, cuLaunchKernel, 4000, H, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, H, void **, void **);
+    H stream, a, b, untimed;
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuEventCreate(&a, 0));
+    OK(cuEventCreate(&b, 0));
+    OK(cuEventCreate(&untimed, 2));
+    CHECK(cuEventCreate(&b, 4) == 801);
+    OK(cuEventQuery(a));
+    Ptr x;
+    OK(cuMemAlloc(&x, 64 << 20));
+    uint64_t count = 16 << 20, factor = 0, *word;
+    void *params[] = {&x, &count, &factor};
+    OK(cuMemHostAlloc((void **)&word, 4096, 0));
+    OK(cuEventRecord(a, stream));
+    OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, params, 0));
+    OK(cuEventRecord(b, stream));
+    OK(cuEventRecord(untimed, stream));
+    OK(cuStreamWriteValue64(stream, (Ptr)word, 77, 0));
+    CHECK(*word == 0 && cuStreamQuery(stream) == 600 && cuEventQuery(b) == 600);
+    uint64_t argument = 5;
+    OK(cuLaunchHostFunc(stream, host_function, &argument));
+    OK(cuStreamAddCallback(stream, stream_callback, &argument, 0));
+    CHECK(called_with == 0);
+    OK(cuStreamSynchronize(stream));
+    CHECK(*word == 77 && called_with == 11);
+    OK(cuStreamQuery(stream));
+    float ms;
+    OK(cuEventElapsedTime(&ms, a, b));
+    CHECK(ms > 0.05 && ms < 1);
+    CHECK(cuEventElapsedTime(&ms, a, untimed) == 400);
+    CHECK(cuStreamWriteValue64(stream, (Ptr)&argument, 1, 0) == 1);
+    OK(cuStreamDestroy(stream));
+    CHECK(cuStreamDestroy(stream) == 400 && cuStreamSynchronize(stream) == 400);
+    F(R, cuStreamIsCapturing, 10000, H, int *);
+    int capturing = -1;
+    OK(cuStreamIsCapturing(0, &capturing));
+    CHECK(capturing == 0);
+    F(R, cuStreamBeginCapture, 10010, H, int);
+    CHECK(cuStreamBeginCapture(0, 0) == 801);
+}
+
+static void *thread(void *context) {
+    F(R, cuCtxSetCurrent, 4000, H);
+    F(R, cuMemAlloc, 3020, Ptr *, size_t);
+    F(R, cuMemFree, 3020, Ptr);
+    F(R, cuCtxGetCurrent, 4000, H *);
+    F(R, cuStreamSynchronize, 2000, H);
+    H mine = (H)1;
+    OK(cuCtxGetCurrent(&mine));
+    CHECK(!mine);
+    Ptr p;
+    CHECK(cuMemAlloc(&p, 4096) == 201);
+    OK(cuCtxSetCurrent(context));
+    for (int i = 0; i < 500; i++) {
+        OK(cuMemAlloc(&p, 4096 + 4096 * (i % 3)));
+        OK(cuStreamSynchronize((H)2));
+        OK(cuMemFree(p));
+    }
+    return 0;
+}
+
+/* Threads have contexts of their own, and calls of several threads keep their order. */
+static void threads(void) {
+    H context = start();
+    pthread_t t[4];
+    for (int i = 0; i < 4; i++) pthread_create(&t[i], 0, thread, context);
+    for (int i = 0; i < 4; i++) pthread_join(t[i], 0);
+}
+
+/* A forked child has no device; its parent keeps it. */
+static void forks(void) {
+    start();
+    F(R, cuMemGetInfo, 3020, size_t *, size_t *);
+    F(R, cuInit, 2000, unsigned);
+    size_t a, b;
+    pid_t child = fork();
+    if (!child) _exit(cuMemGetInfo(&a, &b) == 3 && cuInit(0) == 3 ? 0 : 1);
+    int status;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    OK(cuMemGetInfo(&a, &b));
+}
+
+/* The configuration is wrong: there is no device. */
+static void refused(void) {
+    F(R, cuInit, 2000, unsigned);
+    CHECK(cuInit(0) == 100);
+}
+
+int main(int argc, char **argv) {
+    CHECK(argc == 3);
+    library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    if (!library) { fprintf(stderr, "%s\n", dlerror()); return 1; }
+    get_proc = (GetProc)dlsym(library, "cuGetProcAddress_v2");
+    CHECK(get_proc);
+    struct { const char *name; void (*run)(void); } cases[] = {
+        {"devices", devices}, {"proc_address", proc_address}, {"launches", launches}, {"pointers", pointers},
+        {"streams", streams}, {"threads", threads}, {"forks", forks}, {"refused", refused},
+    };
+    for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (!strcmp(cases[i].name, argv[2])) { cases[i].run(); return 0; }
+    fprintf(stderr, "no case %s\n", argv[2]);
+    return 1;
+}

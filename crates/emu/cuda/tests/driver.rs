@@ -1,0 +1,87 @@
+//! Compiles `driver.c` and runs its cases against the built library, each in a process of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The library, beside the test programs.
+fn library() -> PathBuf {
+    let exe = std::env::current_exe().expect("a test knows its own file");
+    let folder = exe.parent().expect("target/PROFILE/deps/TEST");
+    let built = folder.join("libdeepum_emu_cuda.so");
+    assert!(built.exists(), "{} is not built", built.display());
+    built
+}
+
+fn program() -> &'static Path {
+    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = BUILT.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("driver");
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/driver.c");
+        let flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-o"];
+        let built = Command::new("gcc").args(flags).arg(&path).arg(source).args(["-ldl", "-lpthread"]).status();
+        assert!(built.expect("gcc is there").success());
+        (folder, path)
+    });
+    path
+}
+
+/// Runs a case; answers what it said on stderr.
+fn run(case: &str, emu: &str) -> String {
+    let mut command = Command::new(program());
+    command.arg(library()).arg(case).env("DEEPUM_EMU", emu).env_remove("DEEPUM_EMU_LOG");
+    let done = command.output().expect("the program runs");
+    let said = String::from_utf8_lossy(&done.stderr).into_owned();
+    assert!(done.status.success(), "{case}: {said}");
+    said
+}
+
+macro_rules! cases {
+    ($($(#[doc = $doc:literal])* $name:ident with $emu:literal;)*) => {$(
+        $(#[doc = $doc])*
+        #[test]
+        fn $name() {
+            run(stringify!($name), $emu);
+        }
+    )*};
+}
+
+cases! {
+    devices with "v100-32g:devices=2";
+    launches with "v100-32g:data=1";
+    pointers with "v100-32g";
+    streams with "v100-32g";
+    threads with "v100-32g";
+    forks with "v100-32g";
+}
+
+#[test]
+fn a_refused_function_names_itself_once() {
+    let said = run("proc_address", "v100-32g");
+    assert_eq!(
+        said.matches("deepum-emu: cuMemPoolCreate is not supported by the emulated device\n").count(),
+        1,
+        "{said}"
+    );
+}
+
+#[test]
+fn a_bad_configuration_is_one_clear_line() {
+    let said = run("refused", "v100-32g:memory=lots");
+    assert_eq!(said, "deepum-emu: DEEPUM_EMU: memory `lots`: bytes, or a number with KiB, MiB, GiB or TiB\n");
+}
+
+#[test]
+fn the_flight_log_is_whole_though_the_program_was_killed() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("log");
+    let mut command = Command::new(program());
+    command.arg(library()).arg("launches").env("DEEPUM_EMU", "v100-32g:data=1").env("DEEPUM_EMU_LOG", &path);
+    assert!(command.status().expect("the program runs").success());
+    let log = deepum_emu_device::log::FlightLog::open(&path).expect("a log");
+    assert_eq!((log.totals.launches, log.totals.launches_done, log.entries.len()), (2, 2, 2));
+    assert_eq!(log.entries[0].identity, log.entries[1].identity, "same kernel, same shape");
+    assert!(log.entries[0].end <= log.entries[1].start && log.entries[1].end <= log.totals.virtual_ns);
+    assert!(log.totals.fault_entries > 0 && log.totals.managed_bytes == 8 << 20);
+}

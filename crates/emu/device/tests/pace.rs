@@ -1,0 +1,228 @@
+//! The device stands still for an engine: a small one, with two threads, that answers each fault by fetching the next block.
+
+mod common;
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::Duration;
+
+use common::*;
+use deepum_core::units::{Place, UmBlock};
+use deepum_emu_device::machine::{Machine, NoticeSink};
+use deepum_emu_device::pace::DeepumHooks;
+use deepum_emu_device::space::Kind;
+use deepum_model::Notice;
+
+static PENDING: AtomicU32 = AtomicU32::new(0);
+static NUDGES: AtomicU64 = AtomicU64::new(0);
+static WAKE: OnceLock<Mutex<Option<Sender<()>>>> = OnceLock::new();
+/// One machine at a time drives: the hooks are functions without state.
+static ONE: Mutex<()> = Mutex::new(());
+thread_local!(static OURS: Cell<bool> = const { Cell::new(false) });
+
+unsafe extern "C" fn nudge() {
+    PENDING.fetch_add(1, Ordering::SeqCst);
+    NUDGES.fetch_add(1, Ordering::SeqCst);
+    let wake = WAKE.get().unwrap().lock().unwrap();
+    wake.as_ref().unwrap().send(()).unwrap();
+}
+unsafe extern "C" fn is_ours() -> c_int {
+    c_int::from(OURS.get())
+}
+unsafe extern "C" fn names_block_of(seq: u64, blocks: *mut u64, cap: usize) -> usize {
+    assert!(cap > 0);
+    // SAFETY: room for `cap` numbers, by the contract.
+    unsafe { *blocks = seq };
+    1
+}
+
+type Shared = Arc<Mutex<VecDeque<UmBlock>>>;
+
+struct Sink(Shared);
+impl NoticeSink for Sink {
+    fn wanted(&self) -> bool {
+        true
+    }
+    fn put(&mut self, notice: &Notice) {
+        if let Notice::GpuFault { block, .. } = notice {
+            self.0.lock().unwrap().push_back(*block);
+        }
+    }
+    fn drop_one(&mut self, _: &Notice) {}
+    fn unread(&self) -> bool {
+        !self.0.lock().unwrap().is_empty()
+    }
+}
+
+/// What waits to be moved, and whether the mover is at work: together one piece of pending work.
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<UmBlock>,
+    busy: bool,
+}
+
+/// The engine's first thread: looks when it is told to. Sleeps now and then, so that its speed in real time differs
+/// from run to run.
+fn looker(woken: &Receiver<()>, queue: &Shared, jobs: &Mutex<Jobs>, wake: &Sender<()>, dawdle: u64) {
+    OURS.set(true);
+    let mut random = Random(dawdle | 1);
+    while woken.recv().is_ok() {
+        if dawdle > 0 && random.below(8) == 0 {
+            thread::sleep(Duration::from_micros(random.below(300)));
+        }
+        let mut jobs = jobs.lock().unwrap();
+        jobs.waiting.extend(queue.lock().unwrap().drain(..).map(|block| UmBlock(block.0 + 1)));
+        if !jobs.waiting.is_empty() && !jobs.busy {
+            jobs.busy = true;
+            PENDING.fetch_add(1, Ordering::SeqCst);
+            wake.send(()).unwrap();
+        }
+        PENDING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The engine's second thread: moves one block after the other.
+fn mover(machine: &Machine, woken: &Receiver<()>, jobs: &Mutex<Jobs>) {
+    OURS.set(true);
+    while woken.recv().is_ok() {
+        loop {
+            let mut state = jobs.lock().unwrap();
+            let Some(block) = state.waiting.pop_front() else {
+                state.busy = false;
+                PENDING.fetch_sub(1, Ordering::SeqCst);
+                break;
+            };
+            drop(state);
+            let _ = machine.migrate(block.range(), Place::Device(GPU), true);
+        }
+    }
+}
+
+/// Walks three times over twice the device's memory; answers the final time and the number of fault batches.
+fn run(dawdle: u64, driven: bool) -> (u64, u64) {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let m = machine("v100-32g:memory=64MiB,host=1GiB");
+    let queue = Shared::default();
+    let jobs = Mutex::new(Jobs::default());
+    let (wake, woken) = channel();
+    *WAKE.get_or_init(Mutex::default).lock().unwrap() = Some(wake);
+    let hooks = DeepumHooks {
+        abi: 1,
+        reserved: 0,
+        pending: &raw const PENDING,
+        nudge: Some(nudge),
+        is_engine_thread: Some(is_ours),
+        may_touch: Some(names_block_of),
+    };
+    thread::scope(|scope| {
+        if driven {
+            // SAFETY: the hooks outlive every use: the machine is told to forget them below.
+            assert!(unsafe { m.drive(&raw const hooks) });
+            m.look(|state| {
+                state.sink = Some(Box::new(Sink(queue.clone())));
+                Ok(())
+            })
+            .unwrap();
+            let (m, queue, jobs) = (&m, &queue, &jobs);
+            let (ring, rung) = channel();
+            scope.spawn(move || looker(&woken, queue, jobs, &ring, dawdle));
+            scope.spawn(move || mover(m, &rung, jobs));
+        }
+        let (s, scale) = (null_stream(&m), kernel(&m, "deepum_test_scale"));
+        let x = allocate(&m, Kind::Managed, 128 * MIB).unwrap();
+        for part in (0..16).cycle().take(48) {
+            launch(&m, s, &scale, &[x + part * 8 * MIB, 2 * MIB, 0]);
+        }
+        call(&m, |c| c.synchronize(GPU));
+        // SAFETY: null takes the hooks away again.
+        assert!(unsafe { m.drive(std::ptr::null()) });
+        WAKE.get().unwrap().lock().unwrap().take();
+    });
+    let end = host(&m).0;
+    let totals = m.look(|state| {
+        state.sum_up(&m.pace);
+        Ok(state.totals)
+    });
+    let totals = totals.unwrap();
+    if driven {
+        assert_eq!(totals.named_launches, 48);
+        assert_eq!(totals.blocks_touched, 48 * 4);
+        assert_eq!(totals.blocks_missed, 48 * 4, "block numbers 1 to 48 are nowhere near");
+        assert_eq!(totals.blocks_exceeding, 48);
+        assert!(totals.h2d_user > 0, "the engine's migrates were carried out");
+    }
+    (end, totals.fault_batches)
+}
+
+#[test]
+fn virtual_time_does_not_depend_on_how_fast_the_engine_is() {
+    let (plain, plain_batches) = run(0, false);
+    let first = run(0, true);
+    assert!(NUDGES.load(Ordering::SeqCst) > 0);
+    for dawdle in 1..6 {
+        assert_eq!(run(dawdle, true), first, "dawdle {dawdle}");
+    }
+    assert!(
+        first.1 < plain_batches && first.0 < plain,
+        "fetching ahead helps: {first:?}, {:?}",
+        (plain, plain_batches)
+    );
+}
+
+#[test]
+fn hooks_that_make_no_sense_are_refused() {
+    let m = machine("v100-32g");
+    let good = DeepumHooks {
+        abi: 1,
+        reserved: 0,
+        pending: &raw const PENDING,
+        nudge: Some(nudge),
+        is_engine_thread: None,
+        may_touch: None,
+    };
+    let refused = [
+        DeepumHooks { abi: 2, ..good },
+        DeepumHooks { reserved: 1, ..good },
+        DeepumHooks { pending: std::ptr::null(), ..good },
+        DeepumHooks { nudge: None, ..good },
+    ];
+    for hooks in &refused {
+        // SAFETY: refused hooks are not kept.
+        assert!(!unsafe { m.drive(hooks) });
+    }
+    assert!(!m.pace.driven());
+}
+
+#[test]
+fn the_end_of_the_process_lets_held_threads_go() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let m = machine("v100-32g");
+    let hooks = DeepumHooks {
+        abi: 1,
+        reserved: 0,
+        pending: &raw const PENDING,
+        nudge: Some(nudge),
+        is_engine_thread: Some(is_ours),
+        may_touch: None,
+    };
+    let x = allocate(&m, Kind::Managed, 2 * MIB).unwrap();
+    thread::scope(|scope| {
+        // SAFETY: the hooks outlive the machine's use of them, which ends below.
+        assert!(unsafe { m.drive(&raw const hooks) });
+        let held = scope.spawn(|| {
+            OURS.set(true);
+            m.migrate(UmBlock::containing(deepum_core::units::DevAddr(x)).range(), Place::Device(GPU), true)
+        });
+        while m.look(|state| Ok(state.tickets.is_empty())).unwrap() {
+            thread::yield_now();
+        }
+        m.end();
+        assert_eq!(held.join().unwrap(), Ok(()));
+    });
+    assert!(m.call(deepum_emu_device::machine::Cost::Call, |_| Ok(())).is_err(), "later calls are refused");
+}
