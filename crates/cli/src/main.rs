@@ -1,1 +1,50 @@
-fn main() {}
+//! `deepum`: run a program with more GPU memory than the GPU has, look at it while it runs, and
+//! compare policies on it.
+//!
+//! Each command is a file; what they share is how a program is started (`launch`) and where our
+//! libraries lie (`libraries`).
+
+mod compare;
+mod gpu;
+mod launch;
+mod libraries;
+mod progress;
+mod rows;
+mod status;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Train models that do not fit in GPU memory, unmodified, close to full speed.
+#[derive(Debug, Parser)]
+#[command(name = "deepum", version, propagate_version = true)]
+#[command(after_help = deepum_config::help::text())]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a program under DeepUM
+    Run(launch::RunArgs),
+    /// Show what DeepUM is doing in running programs
+    Status(status::StatusArgs),
+    /// Run a program plain, under each policy, and with unlimited memory, on an emulated GPU; print one table
+    Compare(compare::CompareArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(args) => launch::run(&args),
+        Command::Status(args) => status::status(&args),
+        Command::Compare(args) => compare::compare(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("deepum: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! `deepum compare`: one program, several ways, one table.
+//!
+//! The program runs plain (no shim), under each policy, and on the same device with unlimited
+//! memory, which is the ideal. All on an emulated device: there, times are virtual and repeat exactly, and
+//! "unlimited" exists. What each run did is read from the device's flight log, so the program needs no marks.
+
+use crate::gpu::{DEFAULT_PROFILE, Gpu};
+use crate::launch::{Launch, budget, policy_name};
+use crate::libraries::Libraries;
+use crate::progress::Progress;
+use crate::rows::{Outcome, Row, table};
+use anyhow::{Context, Result, bail};
+use deepum_emu_device::log::FlightLog;
+use serde_json::json;
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, ExitCode, ExitStatus, Stdio};
+use std::time::Duration;
+
+/// More than any program asks for; on the emulated device memory is only a number.
+const UNLIMITED: &str = "memory=64TiB";
+/// How much of a failed program's output is shown.
+const TAIL_LINES: usize = 15;
+
+#[derive(Debug, clap::Args)]
+pub struct CompareArgs {
+    /// Which policies, besides plain and unlimited
+    #[arg(long, value_delimiter = ',', default_value = "demand,deepum", value_parser = policy_name)]
+    policies: Vec<String>,
+    /// `emu:PROFILE[:key=value,…]`
+    #[arg(long, default_value_t = Gpu::Emulated(DEFAULT_PROFILE.to_owned()))]
+    gpu: Gpu,
+    /// Device memory the policies may fill: bytes, `16GiB`, or a share such as `50%`
+    #[arg(long, value_parser = budget)]
+    budget: Option<String>,
+    /// One JSON object: `schema` and `rows[]`
+    #[arg(long)]
+    json: bool,
+    /// Leave each run's output and flight log in this folder
+    #[arg(long, value_name = "DIR")]
+    keep: Option<std::path::PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
+    let Gpu::Emulated(spec) = &args.gpu else {
+        bail!("compare needs virtual time and unlimited memory, which only an emulated device has; allowed: --gpu emu:PROFILE");
+    };
+    let libraries = Libraries::find()?;
+    let scratch;
+    let folder = match &args.keep {
+        Some(dir) => {
+            std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            dir.as_path()
+        }
+        None => {
+            scratch = tempfile::tempdir()?;
+            scratch.path()
+        }
+    };
+    let separator = if spec.contains(':') { ',' } else { ':' };
+    let unlimited = Gpu::Emulated(format!("{spec}{separator}{UNLIMITED}"));
+    let plain = Launch { libraries: &libraries, gpu: &args.gpu, shim: false, policy: None, budget: None, flight_log: None };
+
+    let mut runs = vec![("plain", plain.clone())];
+    for policy in &args.policies {
+        runs.push((policy, Launch { shim: true, policy: Some(policy), budget: args.budget.as_deref(), ..plain.clone() }));
+    }
+    runs.push(("unlimited", Launch { gpu: &unlimited, ..plain.clone() }));
+
+    let mut rows = Vec::new();
+    for (name, launch) in runs {
+        let log = folder.join(format!("{name}.log"));
+        let launch = Launch { flight_log: Some(&log), ..launch };
+        let status = watch(name, &launch, &args.command, &log, &folder.join(format!("{name}.out")))?;
+        let flight = FlightLog::open(&log)
+            .with_context(|| format!("the {name} run never reached the emulated device; is it a CUDA program?{}", tail(&folder.join(format!("{name}.out")))))?;
+        let row = Row::new(name, status.success(), &flight);
+        match row.outcome {
+            Outcome::Ok => {}
+            Outcome::OutOfMemory => eprintln!("deepum: {name}: {}", last_words(&folder.join(format!("{name}.out")))),
+            Outcome::Failed => {
+                eprintln!("deepum: the {name} run ended with {status}:{}", tail(&folder.join(format!("{name}.out"))));
+            }
+        }
+        rows.push(row);
+    }
+    Row::relate_to_ideal(&mut rows);
+
+    let failed = rows.iter().any(|row| row.outcome == Outcome::Failed);
+    if args.json {
+        println!("{}", json!({ "schema": "deepum-compare/1", "gpu": args.gpu.to_string(), "rows": rows }));
+    } else {
+        print!("{}", table(&rows));
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Runs the program to its end, its output in a file, saying now and then how far it is.
+fn watch(name: &str, launch: &Launch, words: &[OsString], log: &Path, output: &Path) -> Result<ExitStatus> {
+    let out = File::create(output).with_context(|| format!("cannot make {}", output.display()))?;
+    let mut command = launch.command(words)?;
+    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+    let child = command.spawn().with_context(|| format!("cannot start {}", words[0].to_string_lossy()))?;
+    let mut child = KillOnDrop(child);
+    let mut progress = Progress::new();
+    loop {
+        if let Some(status) = child.0.try_wait()? {
+            return Ok(status);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        let totals = FlightLog::open(log).map(|log| log.totals).unwrap_or_default();
+        let virtual_seconds = totals.virtual_ns as f64 / 1e9;
+        progress.say(&format!("{name}: {} launches, {virtual_seconds:.1} virtual seconds", totals.launches));
+    }
+}
+
+/// An interrupted comparison leaves no program behind.
+struct KillOnDrop(Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // Fails only if it has ended, which is what we want.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The line a person would quote from a program that ran out of memory.
+fn last_words(output: &Path) -> String {
+    let text = std::fs::read(output).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let quote = text.lines().rev().find(|line| line.contains("out of memory")).or_else(|| text.lines().last());
+    quote.unwrap_or("out of memory").trim().to_owned()
+}
+
+/// The last lines of a program's output, each indented.
+fn tail(output: &Path) -> String {
+    let text = std::fs::read(output).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].iter().map(|line| format!("\n    {line}")).collect()
+}

@@ -1,0 +1,120 @@
+//! `deepum run`: starts a program with the shim preloaded, on the machine's GPU or an emulated one.
+//!
+//! The program replaces `deepum` (exec), so that its process ID, signals and exit status are its own.
+
+use crate::gpu::{Gpu, real_gpu_present};
+use crate::libraries::Libraries;
+use anyhow::{Context, Result, bail};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Who decides what moves when [default: deepum]
+    #[arg(long, value_parser = policy_name)]
+    policy: Option<String>,
+    /// Device memory to fill at most: bytes, `16GiB`, or a share of the GPU's memory such as `50%`
+    #[arg(long, value_parser = budget)]
+    budget: Option<String>,
+    /// `real`, or `emu:PROFILE[:key=value,…]` [default: real if there is a GPU, otherwise emu:v100-32g]
+    #[arg(long)]
+    gpu: Option<Gpu>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Checks a policy name against the core's own list.
+pub fn policy_name(text: &str) -> Result<String, String> {
+    text.parse::<deepum_core::policy::PolicyName>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Checks a budget as the shim will.
+pub fn budget(text: &str) -> Result<String, String> {
+    deepum_config::Budget::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// How a program is started: which device, with or without the shim.
+#[derive(Clone, Debug)]
+pub struct Launch<'a> {
+    pub libraries: &'a Libraries,
+    pub gpu: &'a Gpu,
+    /// Whether DeepUM is preloaded; without it the program runs plain.
+    pub shim: bool,
+    /// Overrides what the environment says.
+    pub policy: Option<&'a str>,
+    pub budget: Option<&'a str>,
+    /// Where the emulated device keeps its flight log.
+    pub flight_log: Option<&'a Path>,
+}
+
+impl Launch<'_> {
+    /// The program as a command ready to be spawned or exec'ed.
+    pub fn command(&self, words: &[OsString]) -> Result<Command> {
+        let (program, arguments) = words.split_first().context("no program given")?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let mut preload = Vec::new();
+        if self.shim {
+            preload.push(self.libraries.path("libdeepum.so")?);
+        }
+        if let Some(policy) = self.policy {
+            command.env("DEEPUM_POLICY", policy);
+        }
+        if let Some(budget) = self.budget {
+            command.env("DEEPUM_GPU_BUDGET", budget);
+        }
+        match self.gpu {
+            Gpu::Real => {
+                if !real_gpu_present() {
+                    bail!("no NVIDIA GPU here (/dev/nvidiactl or /dev/nvidia-uvm is missing); --gpu emu:v100-32g runs on an emulated one");
+                }
+            }
+            Gpu::Emulated(spec) => {
+                preload.push(self.libraries.path("libdeepum_emu_node.so")?);
+                command.env("DEEPUM_EMU", spec);
+                command.env("LD_LIBRARY_PATH", joined(self.libraries.vendor_links()?, "LD_LIBRARY_PATH"));
+                if let Some(log) = self.flight_log {
+                    command.env("DEEPUM_EMU_LOG", log);
+                }
+            }
+        }
+        if let Some((first, rest)) = preload.split_first() {
+            let ours = rest.iter().fold(first.clone().into_os_string(), |mut list, library| {
+                list.push(":");
+                list.push(library);
+                list
+            });
+            command.env("LD_PRELOAD", joined(ours, "LD_PRELOAD"));
+        }
+        Ok(command)
+    }
+}
+
+/// `value`, followed by what the variable holds already.
+fn joined(value: impl Into<OsString>, variable: &str) -> OsString {
+    let mut list = value.into();
+    if let Some(old) = std::env::var_os(variable).filter(|old| !old.is_empty()) {
+        list.push(OsStr::new(":"));
+        list.push(old);
+    }
+    list
+}
+
+/// Runs the program in our place; comes back only if it could not be started.
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let gpu = Gpu::or_default(args.gpu.as_ref());
+    let libraries = Libraries::find()?;
+    let launch = Launch {
+        libraries: &libraries,
+        gpu: &gpu,
+        shim: true,
+        policy: args.policy.as_deref(),
+        budget: args.budget.as_deref(),
+        flight_log: None,
+    };
+    let error = launch.command(&args.command)?.exec();
+    Err(error).with_context(|| format!("cannot start {}", args.command[0].to_string_lossy()))
+}
