@@ -184,7 +184,8 @@ impl Engine {
             return;
         }
         for block in range.blocks() {
-            if self.known.residency.blocks_committed() >= self.known.budget {
+            let residency = &self.known.residency;
+            if residency.blocks_staying() + residency.blocks_coming() >= self.known.budget {
                 return;
             }
             let Some(at) = self.known.residency.find(block) else { continue };

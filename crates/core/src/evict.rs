@@ -2,12 +2,15 @@
 //!
 //! Problem: the driver evicts only when its memory is full. A budget below that is ours to keep, so that
 //! users can share a GPU, and so that pressure can be made on a real one without filling it (facts 10, 8).
-//! Idea: as soon as the blocks on the GPU and those on their way exceed the budget, the least recently
-//! migrated one that nobody expects is asked to leave: the driver's own order (facts 4.2), less the blocks of
-//! the plan and of the executing launch. If everybody is expected, the one needed last leaves.
+//! Idea: as soon as the blocks on the GPU and the next of those on their way exceed the budget, the least
+//! recently migrated one that nobody expects is asked to leave: the driver's own order (facts 4.2), less the
+//! blocks of the plan and of the executing launch. If everybody is expected, the one needed last leaves. Room is
+//! made for [`HEADROOM`] coming blocks, not for all that are asked for: evictions go before fetches, and one
+//! that the GPU waits for must not stand behind hundreds.
 //!
-//! Invariants: after [`enforce`] no more blocks are committed than the budget allows, unless every block is
-//! already on its way somewhere; nothing is asked of a block that is.
+//! Invariants: once what is asked for here is done, the next [`HEADROOM`] blocks can come without the budget
+//! being exceeded, unless every block is already on its way somewhere; nothing is asked of a block that is.
+//! Only a fault exceeds it, by the block the driver then brings in, until that is made good.
 //! Not here: moving victims out before their room is needed, and giving up contents that are dead. Both
 //! choose among the same blocks earlier; they get their own functions here.
 
@@ -15,9 +18,16 @@ use crate::command::{Command, Commands};
 use crate::known::Known;
 use crate::residency::{Ask, Block, Handle, Ticket};
 
-/// Asks for evictions until what is committed fits the budget.
+/// Coming blocks that room is made for: two calls of the mover at 32 MiB each (facts 4.1).
+pub const HEADROOM: usize = 32;
+
+/// Asks for evictions until what is on the GPU and what comes next fits the budget.
 pub fn enforce(known: &mut Known, out: &mut Commands) {
-    while known.residency.blocks_committed() > known.budget {
+    let over = |known: &Known| {
+        let residency = &known.residency;
+        residency.blocks_staying() + residency.blocks_coming().min(HEADROOM) > known.budget
+    };
+    while over(known) {
         let Some(victim) = victim(known) else { return };
         let block = known.residency.get(victim);
         if block.ask() == Ask::Unproven {

@@ -17,6 +17,7 @@ pub mod evict;
 pub mod exec_id;
 pub mod known;
 pub mod mix;
+pub mod period;
 pub mod policy;
 pub mod predict;
 pub mod pt_blocks;

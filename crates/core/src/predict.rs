@@ -4,11 +4,12 @@
 //! is brought in too early pushes out something needed sooner.
 //! Idea (DeepUM's *chaining*, ASPLOS'23, section 4.2): from the executing launch's chain of blocks go on into
 //! the chain of the next launch, and so on, up to degree N launches ahead; pause there, and go on as
-//! launches finish. The launches walked are the **plan**:
+//! launches finish. Only launches that lack something count: one that needs nothing brought in takes no time
+//! of the link, and waiting behind it would leave the link idle. The launches walked are the **plan**:
 //!
 //! ```text
 //! finished │ executing   issued … issued │ predicted … predicted │ not yet walked
-//!          └ front                  N launches ahead ────────────┘
+//!          └ front                  N that lack something ───────┘
 //! ```
 //!
 //! Which launch is next: the one issued next, if the host is ahead, for that is certain; beyond it, what the
@@ -24,7 +25,7 @@
 //! launch's chain lacked restarts its walk at the faulted block.
 //!
 //! Invariants: a block is not asked for again while a fetch of it is on its way, or while it is young; the
-//! plan is at most N + 1 launches; after each call nothing predicted waits that no planned launch wants.
+//! plan is at most [`LONGEST`] launches; a fetch that no planned launch wants any more is taken back.
 //! Not here: learning from faults (`policy::deepum`), choosing what leaves (`evict`).
 
 use std::collections::VecDeque;
@@ -36,6 +37,10 @@ use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::{ExecId, LaunchSeq, UmBlock};
 use crate::window::Issued;
 
+/// Most launches in the plan: CUDA lets the host run about this far ahead (facts of the device profiles), and
+/// a plan that turns out wrong is walked again.
+pub const LONGEST: usize = 1024;
+
 #[derive(Debug)]
 struct Planned {
     seq: LaunchSeq,
@@ -43,6 +48,8 @@ struct Planned {
     /// How far its chain is walked.
     walked: usize,
     complete: bool,
+    /// Whether something must be brought in for it: it counts towards the degree.
+    lacks: bool,
     /// Blocks of the plan whose last expected use this is.
     leaving: usize,
     /// Its blocks whose predicted fetch is on its way or unproven.
@@ -54,6 +61,8 @@ struct Planned {
 pub struct Predict {
     degree: usize,
     plan: VecDeque<Planned>,
+    /// Planned launches that lack something.
+    lacking: usize,
     /// Blocks expected by some planned launch.
     in_plan: usize,
     /// Execution IDs issued last, and those predicted after them.
@@ -64,11 +73,12 @@ pub struct Predict {
 }
 
 impl Predict {
-    /// Plans up to `degree` launches ahead of the executing one.
+    /// Plans up to `degree` launches that lack something ahead of the executing one.
     pub fn new(degree: u32) -> Self {
         Self {
             degree: degree as usize,
             plan: VecDeque::new(),
+            lacking: 0,
             in_plan: 0,
             issued: History::default(),
             predicted: History::default(),
@@ -114,6 +124,7 @@ impl Predict {
             }
             self.spare.push(over.tracked);
             self.in_plan -= over.leaving;
+            self.lacking -= usize::from(over.lacks);
             known.front = Ticket(ticket.0 + 1);
         }
     }
@@ -121,12 +132,12 @@ impl Predict {
     /// Walks on as far as degree and room allow.
     pub fn advance(&mut self, known: &mut Known, tables: &mut Tables, out: &mut Commands) {
         loop {
-            if !self.walk_last(known, tables, out) || self.plan.len() > self.degree {
+            if !self.walk_last(known, tables, out) || self.lacking > self.degree || self.plan.len() >= LONGEST {
                 return;
             }
             let Some((seq, exec)) = self.next(known, tables) else { return };
             let tracked = self.spare.pop().unwrap_or_default();
-            self.plan.push_back(Planned { seq, exec, walked: 0, complete: false, leaving: 0, tracked });
+            self.plan.push_back(Planned { seq, exec, walked: 0, complete: false, lacks: false, leaving: 0, tracked });
         }
     }
 
@@ -188,7 +199,9 @@ impl Predict {
             Ask::Populate | Ask::Urgent | Ask::Predicted => {}
         }
         if matches!(known.residency.get(at).ask(), Ask::Predicted | Ask::Unproven) {
-            self.plan[index].tracked.push(block);
+            let planned = &mut self.plan[index];
+            planned.tracked.push(block);
+            self.lacking += usize::from(!std::mem::replace(&mut planned.lacks, true));
         }
     }
 
@@ -273,7 +286,7 @@ impl Predict {
     /// Empties the plan. Returns the blocks whose fetches it tracked.
     fn clear(&mut self, known: &mut Known) -> Vec<UmBlock> {
         known.front = Ticket(known.front.0 + self.plan.len() as u64);
-        self.in_plan = 0;
+        (self.in_plan, self.lacking) = (0, 0);
         self.plan.drain(..).flat_map(|planned| planned.tracked).collect()
     }
 

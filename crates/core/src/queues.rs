@@ -2,9 +2,9 @@
 //!
 //! Problem: one thread moves pages, and the GPU may be standing still for one of them while hundreds are
 //! wanted only soon.
-//! Idea: four lanes. The *fault* lane always first, then *evict* (room the budget asks for), then *keep*
-//! (touches: cheap, and too late behind a transfer), then *predicted* fetches. The paper has the first and the
-//! last (DeepUM, ASPLOS'23, section 3.2).
+//! Idea: four lanes. *Evict* first: room that the budget asks for, never more than the next few fetches need
+//! (`evict`). Then *fault*: the GPU waits. Then *keep*: touches, cheap, and too late behind a transfer. Last
+//! *predicted* fetches. The paper has *fault* before *predicted* and no others (DeepUM, ASPLOS'23, section 3.2).
 //!
 //! Invariants:
 //! - a block waits at most once: a fault overtakes the same block's prefetch or eviction, a prefetch
@@ -25,10 +25,10 @@ use crate::units::{AddrRange, Bytes, LaunchSeq, UmBlock};
 /// Which lane a batch came from, and with it what to do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lane {
-    /// Fetch: the GPU waits.
-    Fault,
     /// Move to host memory.
     Evict,
+    /// Fetch: the GPU waits.
+    Fault,
     /// Fetch what is believed to be there: touch.
     Keep,
     /// Fetch: wanted soon, or new memory.
@@ -37,7 +37,7 @@ pub enum Lane {
 
 impl Lane {
     /// All of them, in the order they are served.
-    pub const ALL: [Self; 4] = [Self::Fault, Self::Evict, Self::Keep, Self::Predicted];
+    pub const ALL: [Self; 4] = [Self::Evict, Self::Fault, Self::Keep, Self::Predicted];
 }
 
 /// Consecutive blocks to move the same way: one call of the driver.
@@ -179,8 +179,9 @@ impl Queues {
     /// The next thing to move: up to `most` consecutive blocks. Calling this says that the batch before is
     /// finished, or given up.
     ///
-    /// A batch grows upwards from the block that waited longest: in the fault lane while the next in line is
-    /// the next block, elsewhere by any block that waits for the same launch.
+    /// A batch grows upwards from the block that waited longest. In the fault lane it takes any block that waits
+    /// to be fetched, for what the GPU stands before it needs next; in the predicted lane only those that wait
+    /// for the same launch, so that a later launch's do not come before an earlier one's.
     pub fn pop_batch(&mut self, most: u32) -> Option<Batch> {
         self.in_hand = None;
         for lane in Lane::ALL {
@@ -188,16 +189,16 @@ impl Queues {
             let mut batch = Batch { lane, first, count: 1 };
             while batch.count < most {
                 let next = UmBlock(first.0 + u64::from(batch.count));
-                let joins = match self.waiting.get(&next) {
-                    Some(waiting) if waiting.lane == lane && waiting.by == by => {
-                        lane != Lane::Fault || self.front(lane) == Some(next)
-                    }
-                    _ => false,
+                let Some(&waiting) = self.waiting.get(&next) else { break };
+                let joins = match lane {
+                    Lane::Fault => waiting.lane != Lane::Evict,
+                    Lane::Evict | Lane::Keep => waiting.lane == lane,
+                    Lane::Predicted => waiting.lane == lane && waiting.by == by,
                 };
                 if !joins {
                     break;
                 }
-                self.take_out(next, lane);
+                self.take_out(next, waiting.lane);
                 batch.count += 1;
             }
             self.in_hand = Some(batch);
@@ -259,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn faults_come_before_evictions_and_those_before_predictions() {
+    fn evictions_make_room_then_faults_come_before_predictions() {
         let mut queues = Queues::default();
         for command in [predicted(1, 1), evict(20), fault(30), predicted(3, 1), fault(10)] {
             assert_eq!(queues.push(command), Pushed::Queued);
         }
         use Lane::{Evict, Fault, Predicted};
-        let expected = [(Fault, 30, 1), (Fault, 10, 1), (Evict, 20, 1), (Predicted, 1, 1), (Predicted, 3, 1)];
+        let expected = [(Evict, 20, 1), (Fault, 30, 1), (Fault, 10, 1), (Predicted, 1, 1), (Predicted, 3, 1)];
         assert_eq!(all(&mut queues, 16), expected);
         assert!(queues.is_empty());
     }
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_consecutive_bounded_and_for_one_launch() {
+    fn batches_are_consecutive_and_bounded_and_predicted_ones_for_one_launch() {
         let mut queues = Queues::default();
         for command in [10, 50, 11, 12, 13].map(|n| predicted(n, 7)) {
             queues.push(command);
@@ -313,11 +314,11 @@ mod tests {
         use Lane::Predicted;
         let expected = [(Predicted, 10, 3), (Predicted, 50, 1), (Predicted, 13, 1), (Predicted, 14, 1)];
         assert_eq!(all(&mut queues, 3), expected);
-        for command in [10, 50, 11].map(fault) {
+        for command in [fault(10), fault(50), fault(11), predicted(12, 3), evict(13)] {
             queues.push(command);
         }
-        let expected = [(Lane::Fault, 10, 1), (Lane::Fault, 50, 1), (Lane::Fault, 11, 1)];
-        assert_eq!(all(&mut queues, 16), expected, "the GPU waits for 50 as long as for 10");
+        let expected = [(Lane::Evict, 13, 1), (Lane::Fault, 10, 3), (Lane::Fault, 50, 1)];
+        assert_eq!(all(&mut queues, 16), expected, "a fault takes along what waits to be fetched behind it");
     }
 
     #[test]

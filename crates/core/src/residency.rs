@@ -65,13 +65,13 @@ impl Block {
     pub const fn ask(&self) -> Ask {
         self.ask
     }
-    /// Chunks it will hold once everything on its way is done: 0 or 1.
-    fn committed(&self) -> usize {
-        usize::from(match self.ask {
-            Ask::Evict => false,
-            Ask::Populate | Ask::Urgent | Ask::Predicted => true,
-            Ask::None | Ask::Unproven => self.on_device,
-        })
+    /// Whether it holds a chunk and is not asked to give it up.
+    fn stays(&self) -> bool {
+        self.on_device && self.ask != Ask::Evict
+    }
+    /// Whether it will take a chunk.
+    fn comes(&self) -> bool {
+        !self.on_device && matches!(self.ask, Ask::Populate | Ask::Urgent | Ask::Predicted)
     }
 }
 
@@ -88,7 +88,8 @@ pub struct Residency {
     newest: u32,
     clock: u64,
     on_device: usize,
-    committed: usize,
+    staying: usize,
+    coming: usize,
     bytes: Bytes,
     managed: Bytes,
 }
@@ -109,7 +110,8 @@ impl Residency {
             newest: NIL,
             clock: 0,
             on_device: 0,
-            committed: 0,
+            staying: 0,
+            coming: 0,
             bytes: Bytes::ZERO,
             managed: Bytes::ZERO,
         }
@@ -169,12 +171,13 @@ impl Residency {
     pub fn get_mut(&mut self, at: Handle) -> &mut Block {
         &mut self.blocks[at.0 as usize]
     }
-    /// Changes a record and keeps the number of chunks spoken for.
+    /// Changes a record and keeps the numbers of those that stay and come.
     fn change(&mut self, at: Handle, change: impl FnOnce(&mut Block)) {
         let block = &mut self.blocks[at.0 as usize];
-        let before = block.committed();
+        let (stayed, came) = (block.stays(), block.comes());
         change(block);
-        self.committed = self.committed + block.committed() - before;
+        self.staying = self.staying + usize::from(block.stays()) - usize::from(stayed);
+        self.coming = self.coming + usize::from(block.comes()) - usize::from(came);
     }
     /// Notes what is asked for a block.
     pub fn set_ask(&mut self, at: Handle, ask: Ask) {
@@ -312,9 +315,13 @@ impl Residency {
     pub fn blocks_on_device(&self) -> usize {
         self.on_device
     }
-    /// Blocks that will have a chunk once everything asked for is done.
-    pub fn blocks_committed(&self) -> usize {
-        self.committed
+    /// Blocks with a chunk that are not asked to give it up.
+    pub fn blocks_staying(&self) -> usize {
+        self.staying
+    }
+    /// Blocks without a chunk that one is asked for.
+    pub fn blocks_coming(&self) -> usize {
+        self.coming
     }
     /// Bytes known to be on the GPU; at most the chunks.
     pub fn bytes_on_device(&self) -> Bytes {

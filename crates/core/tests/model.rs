@@ -34,7 +34,10 @@ impl Sim {
         Self {
             mem: UnifiedMemory::new(&profile, &options),
             profile,
-            engine: Engine::new(Config::new(policy.unwrap_or(PolicyName::Demand), memory)),
+            engine: Engine::new(Config {
+                degree: std::env::var("DEG").map_or(32, |d| d.parse().unwrap()),
+                ..Config::new(policy.unwrap_or(PolicyName::Demand), memory)
+            }),
             queues: Queues::default(),
             now: Nanos::ZERO,
             moving: None,
@@ -84,7 +87,9 @@ impl Sim {
                     self.tell(&Event::MoveDone { block, to, ok: true });
                 }
             }
-            let Some(batch) = self.queues.pop_batch(16) else { return };
+            let Some(batch) = self.queues.pop_batch(std::env::var("K").map_or(16, |d| d.parse().unwrap())) else {
+                return;
+            };
             let to = if batch.lane == Lane::Evict { Place::Host } else { Place::Device(GPU) };
             let migrated = self.mem.migrate(batch.range(), to, free).unwrap();
             self.moving = Some((batch, migrated.done));
@@ -124,7 +129,22 @@ impl Sim {
             }
             self.mover(self.now);
             let HostOp::Launch { tensors, flops, .. } = &ops[launches[n]] else { unreachable!() };
+            let (t0, f0, d0) = (self.now, self.mem.totals(GPU), self.queues.waiting(Lane::Predicted));
             self.kernel(tensors, *flops);
+            let f1 = self.mem.totals(GPU);
+            if std::env::var("TRACE").is_ok() && self.seq > 1700 {
+                let bytes = tensors.iter().fold(0, |s, t| s + t.blocks().len());
+                let t = self.engine.snapshot().tables;
+                println!(
+                    "L {n} blocks {bytes} us {} compute {} batches {} waiting {d0} plan {}/{} moving {:?}",
+                    (self.now.0 - t0.0) / 1000,
+                    (f1.compute.0 - f0.compute.0) / 1000,
+                    f1.fault_batches - f0.fault_batches,
+                    t.planned_launches,
+                    t.planned_blocks,
+                    self.moving.map(|m| (m.0.lane, m.0.count))
+                );
+            }
             self.notices(self.now);
             self.tell(&Event::Progress { stream: StreamSlot(0), done: LaunchSeq(first + n as u64) });
         }
@@ -207,10 +227,10 @@ fn rows(policy: Option<PolicyName>, shape: Shape, memory: Bytes, ahead: usize, i
     (sim, rows)
 }
 
-const SMALL: Shape = Shape { layers: 12, hidden: 1600, heads: 25, tokens: 2048, sequence: 1024, vocabulary: 50257 };
+const SMALL: Shape = Shape { layers: 12, hidden: 1600, heads: 25, tokens: 8192, sequence: 512, vocabulary: 50257 };
 
 fn compare(shape: Shape, memory: Bytes, ahead: usize) {
-    for policy in [Some(PolicyName::Demand), Some(PolicyName::NextBlock), Some(PolicyName::Deepum)] {
+    for policy in [Some(PolicyName::Deepum)] {
         let (sim, rows) = rows(policy, shape, memory, ahead, 6);
         println!("{policy:?}");
         for row in rows {

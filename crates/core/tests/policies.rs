@@ -3,6 +3,7 @@
 mod world;
 
 use deepum_core::engine::Config;
+use deepum_core::event::Event;
 use deepum_core::policy::PolicyName;
 use deepum_core::units::{Bytes, UmBlock};
 use world::{Iteration, Layout, Work, World, launch, training_step};
@@ -62,8 +63,105 @@ fn a_training_step_in_a_memory_that_holds_few_launches() {
 }
 
 #[test]
-fn a_training_step_short_of_bandwidth() {
+fn short_of_bandwidth_the_gpu_faults_only_on_what_was_foreseen() {
     let mut layout = Layout::default();
     let works = training_step(&mut layout, 24, 12, 2000);
-    at_most_a_twentieth(&layout, &works, layout.blocks() / 2, 500);
+    let capacity = layout.blocks() / 2;
+    let (_, demand) = run(PolicyName::Demand, &layout, &works, capacity, 500);
+    let (mut world, deepum) = run(PolicyName::Deepum, &layout, &works, capacity, 500);
+    assert!(deepum[5].micros * 2 < demand[5].micros, "{deepum:?} against {demand:?}");
+    let before = *world.engine.counters();
+    let last = world.iterate(&works, 500);
+    let after = *world.engine.counters();
+    assert!(last.faults > 0, "or there is bandwidth enough");
+    assert_eq!(after.faults_learned, before.faults_learned, "every block was foreseen; it came too late");
+    assert!((after.prefetch_late - before.prefetch_late) * 3 > last.faults * 2, "most were on their way");
+}
+
+#[test]
+fn without_fault_notices_the_arguments_are_enough() {
+    let mut layout = Layout::default();
+    let works = training_step(&mut layout, 24, 12, 12000);
+    let capacity = layout.blocks() / 2;
+    let mut world = World::new(config(PolicyName::Deepum, capacity), capacity);
+    world.blind = true;
+    world.tell(&Event::FaultSource { up: false });
+    for &tensor in &layout.tensors {
+        world.alloc(tensor);
+    }
+    let iterations: Vec<Iteration> = (0..4).map(|_| world.iterate(&works, 500)).collect();
+    let (_, demand) = run(PolicyName::Demand, &layout, &works, capacity, 500);
+    assert!(iterations[1].faults * 20 <= demand[1].faults, "{iterations:?} against {demand:?}");
+}
+
+#[test]
+fn when_everything_fits_the_engine_sleeps_and_nothing_moves() {
+    let mut layout = Layout::default();
+    let works = training_step(&mut layout, 6, 12, 12000);
+    let capacity = layout.blocks() * 2;
+    let (world, iterations) = run(PolicyName::Deepum, &layout, &works, capacity, 500);
+    assert!(!world.engine.awake());
+    assert_eq!(iterations.iter().map(|i| i.faults).sum::<u64>(), 0, "populated before the first touch");
+    let counters = world.engine.counters();
+    assert_eq!((counters.launches, counters.prefetch_asked, counters.touch_asked), (0, 0, 0));
+    assert_eq!(world.engine.snapshot().exec_ids, 0);
+}
+
+/// A budget of half the memory: residency must stay within it, whatever the policy.
+#[track_caller]
+fn keeps_the_budget(policy: PolicyName) -> Vec<Iteration> {
+    let mut layout = Layout::default();
+    let works = training_step(&mut layout, 24, 12, 24000);
+    let capacity = layout.blocks() * 2;
+    let budget = layout.blocks() / 2;
+    let config = Config { budget: Bytes(budget as u64 * UmBlock::SIZE.get()), ..config(policy, capacity) };
+    let mut world = World::new(config, capacity);
+    for &tensor in &layout.tensors {
+        world.alloc(tensor);
+    }
+    let iterations = (0..5).map(|_| world.iterate(&works, 500)).collect();
+    // A fault brings its block in before anything can be asked to leave; the mover may lag by a batch.
+    assert!(world.peak <= budget + 32, "{policy}: peak {} with a budget of {budget}", world.peak);
+    assert!(world.engine.counters().evict_asked > 0);
+    iterations
+}
+
+#[test]
+fn every_policy_keeps_a_budget_below_the_memory_and_deepum_still_removes_the_faults() {
+    let demand = keeps_the_budget(PolicyName::Demand);
+    keeps_the_budget(PolicyName::NextBlock);
+    let deepum = keeps_the_budget(PolicyName::Deepum);
+    assert!(deepum[3].faults * 20 <= demand[3].faults, "{deepum:?} against {demand:?}");
+}
+
+#[test]
+fn memory_freed_and_given_back_in_the_middle_leaves_nothing_behind() {
+    let mut layout = Layout::default();
+    let works = training_step(&mut layout, 24, 12, 12000);
+    let (mut world, _) = run(PolicyName::Deepum, &layout, &works, layout.blocks() / 2, 500);
+    for &tensor in &layout.tensors {
+        world.tell(&Event::Free { range: tensor });
+    }
+    let snapshot = world.engine.snapshot();
+    assert!(!snapshot.awake);
+    assert_eq!((snapshot.managed, snapshot.on_device, snapshot.tables.planned_blocks), (Bytes(0), Bytes(0), 0));
+    assert!(world.queues.is_empty() || world.queues.waiting(deepum_core::queues::Lane::Predicted) == 0);
+    let counters = world.engine.counters();
+    let ended = counters.prefetch_useful
+        + counters.prefetch_late
+        + counters.prefetch_useless
+        + counters.prefetch_dropped
+        + counters.prefetch_failed;
+    assert_eq!(counters.prefetch_asked, ended, "every predicted fetch has one end: {counters:?}");
+}
+
+#[test]
+fn the_same_events_give_the_same_commands() {
+    let trail = || {
+        let mut layout = Layout::default();
+        let works = training_step(&mut layout, 8, 6, 3000);
+        let (world, iterations) = run(PolicyName::Deepum, &layout, &works, layout.blocks() / 2, 3);
+        (iterations, *world.engine.counters(), world.engine.snapshot())
+    };
+    assert_eq!(trail(), trail());
 }

@@ -63,6 +63,8 @@ pub struct World {
     batch: u32,
     figures: Iteration,
     pub peak: usize,
+    /// Whether fault notices and migration notices are kept from the engine.
+    pub blind: bool,
 }
 
 impl World {
@@ -82,6 +84,7 @@ impl World {
             batch: 0,
             figures: Iteration::default(),
             peak: 0,
+            blind: false,
         }
     }
 
@@ -136,7 +139,9 @@ impl World {
         self.figures.faults += 1;
         self.batch += 1;
         let at = Nanos::micros(self.now);
-        self.tell(&Event::Fault(Fault { block, batch: self.batch, entries: 3, write: false, at }));
+        if !self.blind {
+            self.tell(&Event::Fault(Fault { block, batch: self.batch, entries: 3, write: false, at }));
+        }
         self.now += self.costs.fault;
         self.make_resident(block, MigrationCause::Coherence);
     }
@@ -166,6 +171,9 @@ impl World {
     fn migrated(&mut self, block: UmBlock, to_device: bool, cause: MigrationCause) {
         let (from, to) = if to_device { (Place::Host, DEVICE) } else { (DEVICE, Place::Host) };
         let at = Nanos::micros(self.now);
+        if self.blind {
+            return;
+        }
         self.tell(&Event::Migrated(Migration { block, bytes: UmBlock::SIZE, from, to, cause, at }));
     }
 

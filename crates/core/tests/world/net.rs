@@ -1,10 +1,10 @@
 //! A transformer's training step as a program sees it: a caching allocator, and launches over its tensors.
 //!
 //! Sizes follow the shapes of GPT-2 with AdamW in single precision; the sequence of operations is that of eager
-//! PyTorch, simplified. Memory is handed out as the caching allocator does it: by size, last freed first, so
-//! that the second iteration's addresses differ from the first's and later ones repeat.
+//! PyTorch, simplified. Memory is handed out as the caching allocator does it: of one size the lowest address
+//! first, so that the second iteration's addresses differ from the first's and later ones repeat.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use deepum_core::units::{AddrRange, Bytes, UmBlock};
 
@@ -31,7 +31,7 @@ pub struct Shape {
 
 pub struct Net {
     shape: Shape,
-    pool: BTreeMap<u64, Vec<AddrRange>>,
+    pool: BTreeMap<u64, BTreeSet<AddrRange>>,
     next: u64,
     pub ops: Vec<HostOp>,
     parameters: Vec<AddrRange>,
@@ -69,7 +69,7 @@ impl Net {
 
     fn tensor(&mut self, bytes: u64) -> AddrRange {
         let len = Bytes(bytes).round_up_to_blocks();
-        let range = if let Some(range) = self.pool.get_mut(&len.get()).and_then(Vec::pop) {
+        let range = if let Some(range) = self.pool.get_mut(&len.get()).and_then(BTreeSet::pop_first) {
             range
         } else {
             let range = AddrRange::new(UmBlock(self.next).start(), len);
@@ -83,7 +83,7 @@ impl Net {
 
     fn free(&mut self, range: AddrRange) {
         self.ops.push(HostOp::Pt(range, false));
-        self.pool.entry(range.len.get()).or_default().push(range);
+        self.pool.entry(range.len.get()).or_default().insert(range);
     }
 
     fn launch(&mut self, tensors: &[AddrRange], flops: f64) {
