@@ -112,6 +112,9 @@ pub struct KernelRun {
     faults: Vec<Faulted>,
 }
 
+/// Computing time beyond which a kernel is taken to take just this long: 104 days. Keeps all sums inside 64 bits.
+const LONGEST: u64 = 1 << 53;
+
 /// Pages of an operand of `pages` that are touched up to and including instant `walked` of `time`.
 fn touched_by(walked: u64, time: u64, pages: u64) -> u64 {
     let touched = (u128::from(walked) + 1) * u128::from(pages);
@@ -150,7 +153,7 @@ impl KernelRun {
         if phases.is_empty() {
             phases.push(Phase { begin: 0, end: 0, longest: 0, pages: 1, time: 0 });
         }
-        let (mut pages_left, mut time_left) = (phases.iter().map(|p| p.pages).sum::<u64>(), compute.0);
+        let (mut pages_left, mut time_left) = (phases.iter().map(|p| p.pages).sum::<u64>(), compute.0.min(LONGEST));
         for phase in &mut phases {
             // The share of what is left, so that rounding does not lose time.
             let share = u128::from(time_left) * u128::from(phase.pages) / u128::from(pages_left.max(1));
