@@ -30,8 +30,8 @@ impl Lib {
         match self {
             Self::Cuda => b"libcuda.so",
             Self::Cudart => b"libcudart",
-            Self::Cublas => b"libcublas.so",
-            Self::CublasLt => b"libcublasLt",
+            // Both in either: a file that serves as both is listed under the first name it was opened by.
+            Self::Cublas | Self::CublasLt => b"libcublas",
             Self::Cudnn => b"libcudnn",
             Self::C10 => b"libc10.so",
         }
