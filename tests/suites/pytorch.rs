@@ -22,6 +22,9 @@ trains! {
     transformer_fp16: "transformer.py" "--precision" "fp16";
     transformer_bf16: "transformer.py" "--precision" "bf16";
     convnet: "convnet.py";
+    convnet_benchmark: "convnet.py" "--benchmark";
+    convnet_fp16_channels_last: "convnet.py" "--precision" "fp16" "--channels-last";
+    convnet_without_cudnn: "convnet.py" "--no-cudnn";
     linear_algebra: "linear_algebra.py";
     bert: "language_model.py" "bert";
     gpt2: "language_model.py" "gpt2";

@@ -1,4 +1,4 @@
-"""Matrix products, forward and backward, in all the ways PyTorch makes them: linear layers, batches, vectors, solves."""
+"""Matrix products, forward and backward, in all the ways PyTorch makes them: linear layers, batches, vectors, attention, solves."""
 import argparse
 
 import torch
@@ -34,6 +34,13 @@ for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
     with torch.no_grad():
         fused = torch._addmm_activation(tensor(n), tensor(n, n), tensor(n, n), use_gelu=True)
     print(f"{dtype}: fused activation {tuple(fused.shape)}", flush=True)
+
+for dtype in (torch.float32, torch.float16, torch.bfloat16):
+    for causal in (False, True):
+        query, key, value = (torch.ones(2, 4, 128, 64, device="cuda", dtype=dtype, requires_grad=True) for _ in range(3))
+        result = torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        result.sum().backward()
+        print(f"{dtype}: attention {tuple(result.shape)}, causal: {causal}", flush=True)
 
 for dtype in (torch.complex64, torch.complex128):
     a = torch.ones(n, n, device="cuda", dtype=dtype)

@@ -1,8 +1,8 @@
-//! Stand-in `libcudnn`: convolutions and batch norm as launches that say what they touch.
+//! Stand-in `libcudnn`: convolutions, attention and batch norm as launches that say what they touch.
 //!
-//! Two interfaces end in the same kernels. The graph interface ([`backend`]), through which PyTorch does its convolutions: descriptors
-//! of operations are joined to a graph, a heuristic offers engines, an execution plan runs it. And the older one of plain functions:
-//! batch norm, and convolutions for programs that still use it.
+//! Two interfaces end in the same kernels. The graph interface ([`backend`]), through which PyTorch does its convolutions and, on
+//! devices of compute capability 9, attention: descriptors of operations are joined to a graph, a heuristic offers engines, an
+//! execution plan runs it. And the older one of plain functions: batch norm, and convolutions for programs that still use it.
 //!
 //! As in the real library, driver functions come from `cuGetProcAddress` and launches go through `cuLaunchKernel` on the handle's
 //! stream. No engine needs a workspace, and every size asked for is written as 0.

@@ -276,10 +276,56 @@ fn fused_operations_touch_no_virtual_tensor() {
 }
 
 #[test]
+fn attention_touches_its_arguments_and_never_the_scores() {
+    let bench = bench(LIBRARY);
+    let cudnn = Cudnn::new(&bench);
+    // 2 batches, 4 heads, 128 queries, 256 keys, 64 wide.
+    let heads = |uid, rows: i64| cudnn.tensor(uid, HALF, &[2, 4, rows, 64], &[256 * rows, 64 * rows, 64, 1], false);
+    let scores = |uid| cudnn.tensor(uid, FLOAT, &[2, 4, 128, 256], &[131_072, 32768, 256, 1], true);
+    let column = cudnn.tensor(5, FLOAT, &[2, 4, 128, 1], &[512, 128, 1, 1], false);
+    let bias = cudnn.tensor(6, HALF, &[1, 1, 128, 256], &[32768, 32768, 256, 1], false);
+    let add_bias = cudnn.node(13, |o| {
+        let pointwise = cudnn.node(0, |p| assert_eq!(cudnn.set(p, 0, 14, &[0_i32]), 0));
+        for (name, child) in [(750, pointwise), (751, scores(10)), (752, bias), (753, scores(11))] {
+            assert_eq!(cudnn.set(o, name, DESCRIPTOR, &[child]), 0);
+        }
+    });
+    // The graph of what happens to the scores has no handle.
+    let subgraph = cudnn.node(15, |g| assert_eq!(cudnn.set(g, 801, DESCRIPTOR, &[add_bias]), 0));
+    let softmax = cudnn.node(45, |o| {
+        for (name, child) in [(3100, scores(11)), (3101, scores(12)), (3102, column)] {
+            assert_eq!(cudnn.set(o, name, DESCRIPTOR, &[child]), 0);
+        }
+    });
+    let attention = cudnn.node(41, |o| {
+        for (name, child) in [
+            (2800, heads(1, 128)),
+            (2801, heads(2, 256)),
+            (2802, heads(3, 256)),
+            (2803, heads(4, 128)),
+            (2814, softmax),
+            (2811, subgraph),
+        ] {
+            assert_eq!(cudnn.set(o, name, DESCRIPTOR, &[child]), 0);
+        }
+    });
+    let engine = cudnn.engines(cudnn.graph(&[attention]))[0].0;
+    let places = [(1, 0x1000), (2, 0x2000), (3, 0x3000), (4, 0x4000), (5, 0x5000), (6, 0x6000)];
+    assert_eq!(cudnn.run(engine, &places), 0);
+    let launch = bench.launch();
+    assert_eq!((launch.name.as_str(), launch.header.class), ("deepum_emu_fused_graph", 3));
+    let mut got: Vec<_> = launch.operands.iter().map(|o| (o.ptr >> 12, o.access)).collect();
+    got.sort_unstable();
+    assert_eq!(got, [(1, READ), (2, READ), (3, READ), (4, WRITE), (5, WRITE), (6, READ)]);
+    let (products, per_score) = (2.0 * 2.0 * (8 * 128 * 256 * 64) as f64, (8 * 128 * 256) as f64);
+    assert!((products..products + 3.0 * per_score).contains(&launch.header.flops), "{}", launch.header.flops);
+}
+
+#[test]
 fn the_rules_of_descriptors() {
     let bench = bench(LIBRARY);
     let cudnn = Cudnn::new(&bench);
-    assert_eq!(cudnn.create(41), Err(3001), "fused attention is not supported");
+    assert_eq!(cudnn.create(42), Err(3001), "grouped products are not supported");
     assert_eq!(bench.refused(), "cuDNN graph operation of this kind");
     let open = cudnn.create(17).expect("tensor");
     assert_eq!(cudnn.get(open, 902, INT64, &mut [0_i64]), (2004, -1), "not finalised");

@@ -162,6 +162,10 @@ impl Descriptor {
         let mut derived: Vec<(c_int, Value)> = Vec::new();
         match self.kind {
             kind::TENSOR => drop(super::graph::tensor(self)?),
+            // The graph inside an attention operation has no handle, and is not run by itself.
+            kind::GRAPH if !self.attributes.contains_key(&attr::GRAPH_HANDLE) => {
+                Graph::new(self.children(attr::GRAPH_OPS)?, (0, 0))?;
+            }
             kind::GRAPH => {
                 // SAFETY: the caller's promise.
                 let graph = unsafe { self.graph() }?;

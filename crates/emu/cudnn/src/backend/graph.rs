@@ -131,26 +131,30 @@ impl Graph {
                 self.product = Some(a.elem);
                 self.flops += 2.0 * c.elements() as f64 * a.dims.last().copied().unwrap_or(1) as f64;
             }
-            kind::OP_POINTWISE => {
-                let mut largest = 0;
-                for (name, access) in [
-                    (POINTWISE_X, READ),
-                    (POINTWISE_B, READ),
-                    (POINTWISE_T, READ),
-                    (POINTWISE_DY, READ),
-                    (POINTWISE_Y, WRITE),
-                    (POINTWISE_DX, WRITE),
-                ] {
-                    if let Ok(node) = op.child(name) {
-                        largest = largest.max(self.touch(node, access)?.elements());
-                    }
-                }
-                self.flops += largest as f64;
+            kind::OP_POINTWISE => self.elementwise(
+                op,
+                &[POINTWISE_X, POINTWISE_B, POINTWISE_T, POINTWISE_DY],
+                &[POINTWISE_Y, POINTWISE_DX],
+            )?,
+            kind::OP_REDUCTION => self.elementwise(op, &[REDUCTION_X], &[REDUCTION_Y])?,
+            kind::OP_RESHAPE => self.elementwise(op, &[RESHAPE_X], &[RESHAPE_Y])?,
+            kind::OP_RNG => self.elementwise(op, &[RNG_SEED, RNG_OFFSET], &[RNG_Y])?,
+            kind::OP_SOFTMAX => {
+                self.elementwise(op, &[SOFTMAX_X], &[SOFTMAX_Y, SOFTMAX_STATS, SOFTMAX_MAX, SOFTMAX_SUM_EXP])?;
             }
-            kind::OP_REDUCTION => {
-                self.flops += self.touch(op.child(REDUCTION_X)?, READ)?.elements() as f64;
-                self.touch(op.child(REDUCTION_Y)?, WRITE)?;
-            }
+            kind::OP_BAND_MASK => self.elementwise(
+                op,
+                &[
+                    BAND_MASK_X,
+                    BAND_MASK_B,
+                    BAND_MASK_SEQ_LEN_KV,
+                    BAND_MASK_SEQ_LEN_Q,
+                    BAND_MASK_LEFT,
+                    BAND_MASK_SHIFT_RIGHT,
+                ],
+                &[BAND_MASK_Y],
+            )?,
+            kind::SDPA_FORWARD => self.attention(op)?,
             _ => return Err(Status::NotSupportedGraph),
         }
         Ok(())
@@ -168,6 +172,45 @@ impl Graph {
         self.kernel = kernel;
         self.product = Some(shapes[0].elem);
         Ok(shapes)
+    }
+
+    /// An operation with a few operations an element, of which those tensors count that are there.
+    fn elementwise(&mut self, op: &Descriptor, inputs: &[c_int], outputs: &[c_int]) -> Outcome {
+        let mut largest = 0;
+        let inputs = inputs.iter().map(|name| (*name, READ));
+        for (name, access) in inputs.chain(outputs.iter().map(|name| (*name, WRITE))) {
+            if let Ok(node) = op.child(name) {
+                largest = largest.max(self.touch(node, access)?.elements());
+            }
+        }
+        self.flops += largest as f64;
+        Ok(())
+    }
+
+    /// Attention in one operation: two products with the scores between them, which never leave the chip. A subgraph (masks,
+    /// bias) works on the scores. A causal mask is counted as full work: how much is skipped is not said in one place.
+    fn attention(&mut self, op: &Descriptor) -> Outcome {
+        use attr::*;
+        let q = self.touch(op.child(SDPA_Q)?, READ)?;
+        let k = self.touch(op.child(SDPA_K)?, READ)?;
+        self.touch(op.child(SDPA_V)?, READ)?;
+        let o = self.touch(op.child(SDPA_O)?, WRITE)?;
+        let inputs = [SDPA_SCALE, SDPA_SEQ_LEN_Q, SDPA_SEQ_LEN_KV, SDPA_DROPOUT_SEED, SDPA_DROPOUT_OFFSET];
+        self.elementwise(op, &inputs, &[SDPA_STATS])?;
+        for softmax in op.children(SDPA_SOFTMAX).unwrap_or_default() {
+            self.add(softmax)?;
+        }
+        for subgraph in op.children(SDPA_SUBGRAPH).unwrap_or_default() {
+            for inner in subgraph.children(GRAPH_OPS)? {
+                self.add(inner)?;
+            }
+        }
+        let [.., keys, _] = k.dims[..] else {
+            return Err(Status::BadParam);
+        };
+        self.product = Some(q.elem);
+        self.flops += 2.0 * (q.elements() + o.elements()) as f64 * keys as f64;
+        Ok(())
     }
 
     /// Notes that an operation reads or writes a tensor.

@@ -21,6 +21,12 @@ pub mod kind {
     pub const OP_MATMUL: c_int = 19;
     pub const REDUCTION: c_int = 21;
     pub const OP_REDUCTION: c_int = 22;
+    pub const OP_RESHAPE: c_int = 31;
+    pub const RNG: c_int = 32;
+    pub const OP_RNG: c_int = 33;
+    pub const SDPA_FORWARD: c_int = 41;
+    pub const OP_BAND_MASK: c_int = 44;
+    pub const OP_SOFTMAX: c_int = 45;
 }
 
 /// `cudnnBackendAttributeName_t`, those that are looked at.
@@ -77,6 +83,35 @@ pub mod attr {
     pub const MATMUL_C: c_int = 1522;
     pub const REDUCTION_X: c_int = 1610;
     pub const REDUCTION_Y: c_int = 1611;
+    pub const RESHAPE_X: c_int = 2200;
+    pub const RESHAPE_Y: c_int = 2201;
+    pub const RNG_Y: c_int = 2310;
+    pub const RNG_SEED: c_int = 2311;
+    pub const RNG_OFFSET: c_int = 2313;
+    pub const SDPA_Q: c_int = 2800;
+    pub const SDPA_K: c_int = 2801;
+    pub const SDPA_V: c_int = 2802;
+    pub const SDPA_O: c_int = 2803;
+    pub const SDPA_STATS: c_int = 2804;
+    pub const SDPA_SCALE: c_int = 2805;
+    pub const SDPA_SEQ_LEN_Q: c_int = 2809;
+    pub const SDPA_SEQ_LEN_KV: c_int = 2810;
+    pub const SDPA_SUBGRAPH: c_int = 2811;
+    pub const SDPA_SOFTMAX: c_int = 2814;
+    pub const SDPA_DROPOUT_SEED: c_int = 2815;
+    pub const SDPA_DROPOUT_OFFSET: c_int = 2816;
+    pub const BAND_MASK_X: c_int = 3000;
+    pub const BAND_MASK_SEQ_LEN_KV: c_int = 3001;
+    pub const BAND_MASK_SEQ_LEN_Q: c_int = 3002;
+    pub const BAND_MASK_LEFT: c_int = 3003;
+    pub const BAND_MASK_SHIFT_RIGHT: c_int = 3004;
+    pub const BAND_MASK_B: c_int = 3005;
+    pub const BAND_MASK_Y: c_int = 3006;
+    pub const SOFTMAX_X: c_int = 3100;
+    pub const SOFTMAX_Y: c_int = 3101;
+    pub const SOFTMAX_STATS: c_int = 3102;
+    pub const SOFTMAX_MAX: c_int = 3103;
+    pub const SOFTMAX_SUM_EXP: c_int = 3104;
 }
 
 /// `cudnnBackendAttributeType_t`.
@@ -96,7 +131,7 @@ pub mod ty {
     pub fn size(ty: c_int) -> Result<usize, Status> {
         Ok(match ty {
             2 | 24 => 1,
-            1 | 4 | 7..=14 | 16..=23 | 25 | 27..=29 => 4,
+            1 | 4 | 7..=14 | 16..=23 | 25 | 27..=31 => 4,
             0 | 3 | 5 | 6 | 15 => 8,
             26 => 16,
             _ => return Err(Status::AttributeType),
@@ -127,6 +162,12 @@ pub fn settable(kind: std::ffi::c_int) -> Option<&'static [std::ops::RangeInclus
         kind::OP_MATMUL => &[1520..=1523],
         kind::REDUCTION => &[1600..=1602],
         kind::OP_REDUCTION => &[1610..=1612],
+        kind::OP_RESHAPE => &[2200..=2202],
+        kind::RNG => &[2300..=2305],
+        kind::OP_RNG => &[2310..=2313],
+        kind::SDPA_FORWARD => &[2800..=2805, 2809..=2816, 2818..=2819],
+        kind::OP_BAND_MASK => &[3000..=3007],
+        kind::OP_SOFTMAX => &[3100..=3104],
         _ => return None,
     })
 }
