@@ -57,3 +57,28 @@ pub fn ours<R>(what: &'static str, f: impl FnOnce() -> R) -> Option<R> {
     })
     .ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One test, because a panic turns the shim off for the whole process.
+    #[test]
+    fn our_code_runs_one_level_deep_keeps_errno_and_may_panic_once() {
+        assert_eq!(ours("outer", || ours("inner", || 1)), Some(None));
+        assert_eq!(ours("again", || 2), Some(2));
+
+        // SAFETY: errno's address is valid for this thread as long as it runs.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: as above.
+        unsafe { *errno = 77 };
+        ours("failing", || std::fs::read("/no/such/file").is_err());
+        // SAFETY: as above.
+        assert_eq!(unsafe { *errno }, 77);
+
+        assert_eq!(ours("broken", || -> u8 { panic!("planted") }), None);
+        assert!(!stage::ready(), "a panic turns us off");
+        assert_eq!(ours("afterwards", || 3), None);
+        assert!(!here(|h| h.inside.get()), "and leaves the thread as it was");
+    }
+}

@@ -214,15 +214,24 @@ fn look() -> Result<Gpus, NoGpus> {
 }
 
 /// The device that a launch or allocation of this thread goes to.
+#[inline]
 pub fn current_device() -> DeviceId {
     match gpus() {
-        Some(gpus) if gpus.list.len() > 1 => {
-            let mut device = 0;
-            let get = genuine!(Cuda, "cuCtxGetDevice", fn(*mut Dev) -> Status);
-            // SAFETY: the result is ours. Without a context it is 0, the device the runtime would take.
-            let known = get.is_some_and(|get| unsafe { get(&raw mut device) } == SUCCESS);
-            DeviceId(if known { u8::try_from(device).unwrap_or(0) } else { 0 })
-        }
+        Some(gpus) if gpus.list.len() > 1 => device_of_thread(),
         _ => DeviceId(0),
     }
+}
+
+/// By the thread's context; without one, by the device that the runtime will give it one of.
+fn device_of_thread() -> DeviceId {
+    let mut device = 0;
+    let by_context = genuine!(Cuda, "cuCtxGetDevice", fn(*mut Dev) -> Status);
+    // SAFETY: the result is ours.
+    let mut known = by_context.is_some_and(|get| unsafe { get(&raw mut device) } == SUCCESS);
+    if !known {
+        let by_runtime = genuine!(Cudart, "cudaGetDevice", fn(*mut c_int) -> Status);
+        // SAFETY: the result is ours.
+        known = by_runtime.is_some_and(|get| unsafe { get(&raw mut device) } == SUCCESS);
+    }
+    DeviceId(if known { u8::try_from(device).unwrap_or(0) } else { 0 })
 }

@@ -34,5 +34,19 @@ int main(void) {
     EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
     EQUAL(fake_calls("cuFuncGetName"), asked + 1);
     EQUAL(counter(WITHOUT_LAYOUT), 0);
+    // One whose layout the driver does not say is launched and counted all the same.
+    EQUAL(cuLaunchKernel((void *)0x66, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL), 0);
+    EQUAL(counter(WITHOUT_LAYOUT), 1);
+    // More pointers than a record holds: the rest is counted.
+    static uint64_t many[1100];
+    void *one[] = {many};
+    for (int i = 0; i < 1100; i++) many[i] = (uint64_t)p + 512 * i;
+    EQUAL(cuLaunchKernel((void *)0x77, 1, 1, 1, 1, 1, 1, 0, NULL, one, NULL), 0);
+    EQUAL(counter(LEFT_OUT), 1100 - 1024);
+    // More streams than progress words: they launch without.
+    uint64_t writes = counter(PROGRESS_WRITES);
+    for (uint64_t i = 0; i < 600; i++) EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, (void *)(0x100000 + i * 64)), 0);
+    EQUAL(counter(PROGRESS_WRITES) - writes + counter(NO_PROGRESS), 600);
+    EQUAL(counter(NO_PROGRESS), 600 + 2 - 512);
     return 0;
 }

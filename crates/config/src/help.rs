@@ -6,20 +6,11 @@ use std::fmt::Write;
 /// For a terminal: one paragraph per variable.
 pub fn text() -> String {
     let config = Config::default();
-    VARIABLES
-        .iter()
-        .fold("Environment:\n".to_owned(), |mut out, v| {
-            // Writing into a String cannot fail.
-            let _ = writeln!(
-                out,
-                "  {}={}\n      {} [default: {}]",
-                v.name,
-                v.values,
-                v.help,
-                (v.default)(&config)
-            );
-            out
-        })
+    VARIABLES.iter().fold("Environment:\n".to_owned(), |mut out, v| {
+        // Writing into a String cannot fail.
+        let _ = writeln!(out, "  {}={}\n      {} [default: {}]", v.name, v.values, v.help, (v.default)(&config));
+        out
+    })
 }
 
 /// The whole of `docs/configuration.md`.

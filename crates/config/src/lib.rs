@@ -12,5 +12,7 @@ pub mod help;
 pub mod schema;
 pub mod values;
 
+pub use deepum_core::correlate::Geometry;
+pub use deepum_core::policy::PolicyName;
 pub use schema::{Config, Reading};
-pub use values::{Budget, ExecIdMode, LogLevel, MemInfo, PolicyName, TableShape};
+pub use values::{Budget, ExecIdMode, LogLevel, MemInfo};

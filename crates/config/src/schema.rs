@@ -1,8 +1,8 @@
 //! The list of variables, and what reading them gives.
 
-use crate::values::{
-    Budget, ExecIdMode, LogLevel, MemInfo, NotAllowed, PolicyName, TableShape, one_of,
-};
+use crate::values::{Budget, ExecIdMode, LogLevel, MemInfo, NotAllowed, one_of};
+use deepum_core::correlate::Geometry;
+use deepum_core::policy::PolicyName;
 use deepum_core::units::Bytes;
 
 /// What every part of DeepUM is configured by.
@@ -19,7 +19,7 @@ pub struct Config {
     /// Launches that prefetching may run ahead.
     pub degree: u32,
     /// Geometry of the UM-block tables.
-    pub table: TableShape,
+    pub table: Geometry,
     /// What makes two launches the same.
     pub exec_id: ExecIdMode,
     /// What memory queries answer.
@@ -33,15 +33,11 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             enabled: true,
-            policy: PolicyName::Deepum,
+            policy: PolicyName::default(),
             gpu_budget: Budget::Percent(100),
             host_budget: None,
             degree: 32,
-            table: TableShape {
-                rows: 2048,
-                ways: 2,
-                successors: 4,
-            },
+            table: Geometry::default(),
             exec_id: ExecIdMode::Pointers,
             meminfo: MemInfo::Virtual,
             log: LogLevel::Error,
@@ -84,7 +80,13 @@ pub const VARIABLES: &[Variable] = &[
         name: "DEEPUM_POLICY",
         values: "demand|next_block|deepum",
         help: "who decides what moves when: the driver alone, the block after each fault, or the correlation tables",
-        set: |c, v| PolicyName::parse(v).map(|p| c.policy = p),
+        set: |c, v| match v.trim().parse() {
+            Ok(policy) => {
+                c.policy = policy;
+                Ok(())
+            }
+            Err(_) => Err(NotAllowed::new(v, one_of(&PolicyName::ALL.map(PolicyName::as_str)))),
+        },
         default: |c| c.policy.to_string(),
     },
     Variable {
@@ -119,7 +121,16 @@ pub const VARIABLES: &[Variable] = &[
         name: "DEEPUM_TABLE",
         values: "ROWS,WAYS,SUCCESSORS",
         help: "geometry of each UM-block correlation table",
-        set: |c, v| TableShape::parse(v).map(|t| c.table = t),
+        set: |c, v| match v.trim().parse() {
+            Ok(table) => {
+                c.table = table;
+                Ok(())
+            }
+            Err(_) => Err(NotAllowed::new(
+                v,
+                "rows,ways,successors: rows a power of two from 1 to 65536, ways 1 to 16, successors 1 to 16",
+            )),
+        },
         default: |c| c.table.to_string(),
     },
     Variable {
@@ -183,10 +194,7 @@ impl Config {
         for (name, value) in &found {
             let (name, value) = (name.as_ref(), value.as_ref());
             let Some(variable) = VARIABLES.iter().find(|v| v.name == name) else {
-                lines.push(format!(
-                    "{name} is no variable of DeepUM; did you mean {}?",
-                    closest(name)
-                ));
+                lines.push(format!("{name} is no variable of DeepUM; did you mean {}?", closest(name)));
                 continue;
             };
             if value.trim().is_empty() {
@@ -212,11 +220,7 @@ impl Config {
 
 /// The name most like `name`.
 fn closest(name: &str) -> &'static str {
-    VARIABLES
-        .iter()
-        .map(|v| v.name)
-        .min_by_key(|known| distance(name, known))
-        .unwrap_or("DEEPUM")
+    VARIABLES.iter().map(|v| v.name).min_by_key(|known| distance(name, known)).unwrap_or("DEEPUM")
 }
 
 /// Levenshtein distance, by bytes.

@@ -14,10 +14,7 @@ pub struct NotAllowed {
 
 impl NotAllowed {
     pub(crate) fn new(value: &str, allowed: impl Into<String>) -> Self {
-        Self {
-            value: value.to_owned(),
-            allowed: allowed.into(),
-        }
+        Self { value: value.to_owned(), allowed: allowed.into() }
     }
 }
 
@@ -55,9 +52,7 @@ impl Budget {
                 _ => Err(bad()),
             };
         }
-        let split = trimmed
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(trimmed.len());
+        let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
         let (number, unit) = trimmed.split_at(split);
         let shift = match unit.trim().to_ascii_lowercase().as_str() {
             "" | "b" => 0,
@@ -76,9 +71,7 @@ impl Budget {
     pub fn of(self, whole: Bytes) -> Bytes {
         match self {
             Self::Fixed(bytes) => bytes.min(whole),
-            Self::Percent(p) => {
-                Bytes(whole.0 / 100 * u64::from(p) + whole.0 % 100 * u64::from(p) / 100)
-            }
+            Self::Percent(p) => Bytes(whole.0 / 100 * u64::from(p) + whole.0 % 100 * u64::from(p) / 100),
         }
     }
 }
@@ -86,22 +79,11 @@ impl Budget {
 /// `number`, which may have decimals, times two to the `shift`; exact to the byte below it.
 fn scaled(number: &str, shift: u32) -> Option<u64> {
     let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
-    if (whole.is_empty() && decimals.is_empty())
-        || decimals.len() > 9
-        || (shift == 0 && !decimals.is_empty())
-    {
+    if (whole.is_empty() && decimals.is_empty()) || decimals.len() > 9 || (shift == 0 && !decimals.is_empty()) {
         return None;
     }
-    let whole: u64 = if whole.is_empty() {
-        0
-    } else {
-        whole.parse().ok()?
-    };
-    let digits: u128 = if decimals.is_empty() {
-        0
-    } else {
-        decimals.parse().ok()?
-    };
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let digits: u128 = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
     let places = u32::try_from(decimals.len()).ok()?;
     let part = u64::try_from((digits << shift) / 10u128.pow(places)).ok()?;
     whole.checked_mul(1 << shift)?.checked_add(part)
@@ -113,57 +95,6 @@ impl fmt::Display for Budget {
             Self::Fixed(bytes) => bytes.fmt(f),
             Self::Percent(p) => write!(f, "{p}%"),
         }
-    }
-}
-
-/// Geometry of a UM-block table.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TableShape {
-    /// Sets of a table, a power of two.
-    pub rows: u32,
-    /// Entries of a set.
-    pub ways: u8,
-    /// Successors kept per entry, newest first.
-    pub successors: u8,
-}
-
-impl TableShape {
-    /// What [`TableShape::parse`] takes.
-    pub const ALLOWED: &str = "rows,ways,successors: rows a power of two from 1 to 65536, ways 1 to 16, successors 1 to 16 (2048,2,4)";
-
-    /// Reads `2048,2,4`.
-    ///
-    /// # Errors
-    /// [`NotAllowed`].
-    pub fn parse(text: &str) -> Result<Self, NotAllowed> {
-        let bad = || NotAllowed::new(text, Self::ALLOWED);
-        let parts: Vec<u32> = text
-            .split(',')
-            .map(|p| p.trim().parse().map_err(|_| bad()))
-            .collect::<Result<_, _>>()?;
-        let [rows, ways, successors] = parts[..] else {
-            return Err(bad());
-        };
-        let small = |n: u32| {
-            u8::try_from(n)
-                .ok()
-                .filter(|n| (1..=16).contains(n))
-                .ok_or_else(bad)
-        };
-        if !rows.is_power_of_two() || rows > 65_536 {
-            return Err(bad());
-        }
-        Ok(Self {
-            rows,
-            ways: small(ways)?,
-            successors: small(successors)?,
-        })
-    }
-}
-
-impl fmt::Display for TableShape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{},{},{}", self.rows, self.ways, self.successors)
     }
 }
 
@@ -231,16 +162,5 @@ words! {
         Info = "info",
         /// Whatever helps to find a mistake.
         Debug = "debug",
-    }
-}
-words! {
-    /// Who decides what moves when.
-    PolicyName {
-        /// The driver alone; only the budget is enforced.
-        Demand = "demand",
-        /// On a fault, the next block too.
-        NextBlock = "next_block",
-        /// Correlation tables, chained ahead of the program.
-        Deepum = "deepum",
     }
 }

@@ -1,7 +1,7 @@
 //! What the environment may say, and what is said back.
 
 use deepum_config::schema::VARIABLES;
-use deepum_config::{Budget, Config, ExecIdMode, LogLevel, MemInfo, PolicyName, TableShape, help};
+use deepum_config::{Budget, Config, ExecIdMode, Geometry, LogLevel, MemInfo, PolicyName, help};
 use deepum_core::units::Bytes;
 
 fn read(vars: &[(&str, &str)]) -> (Config, Vec<String>) {
@@ -29,11 +29,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         gpu_budget: Budget::Percent(50),
         host_budget: Some(Budget::Fixed(Bytes::gib(64))),
         degree: 8,
-        table: TableShape {
-            rows: 512,
-            ways: 4,
-            successors: 2,
-        },
+        table: Geometry::new(512, 4, 2).unwrap(),
         exec_id: ExecIdMode::Raw,
         meminfo: MemInfo::Physical,
         log: LogLevel::Debug,
@@ -45,11 +41,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
 fn a_bad_value_names_variable_value_and_what_is_allowed_and_the_default_holds() {
     for (name, value, part) in [
         ("DEEPUM", "yes", "one of 0, 1; using 1"),
-        (
-            "DEEPUM_POLICY",
-            "lru",
-            "one of demand, next_block, deepum; using deepum",
-        ),
+        ("DEEPUM_POLICY", "lru", "one of demand, next_block, deepum; using deepum"),
         ("DEEPUM_GPU_BUDGET", "16Gb", "GiB"),
         ("DEEPUM_GPU_BUDGET", "0", "bytes"),
         ("DEEPUM_GPU_BUDGET", "101%", "1% to 100%"),
@@ -65,11 +57,7 @@ fn a_bad_value_names_variable_value_and_what_is_allowed_and_the_default_holds() 
         let (config, lines) = read(&[(name, value)]);
         assert_eq!(config, Config::default(), "{name}={value}");
         assert_eq!(lines.len(), 1, "{name}={value}");
-        assert!(
-            lines[0].starts_with(&format!("{name}={value} is not allowed: ")),
-            "{}",
-            lines[0]
-        );
+        assert!(lines[0].starts_with(&format!("{name}={value} is not allowed: ")), "{}", lines[0]);
         assert!(lines[0].contains(part), "{} lacks {part:?}", lines[0]);
     }
 }
@@ -84,26 +72,14 @@ fn a_misspelt_name_is_answered_with_the_closest() {
     ] {
         let (config, lines) = read(&[(name, "1")]);
         assert_eq!(config, Config::default());
-        assert_eq!(
-            lines,
-            [format!(
-                "{name} is no variable of DeepUM; did you mean {meant}?"
-            )]
-        );
+        assert_eq!(lines, [format!("{name} is no variable of DeepUM; did you mean {meant}?")]);
     }
-    assert!(
-        read(&[("DEEPUMP", "1"), ("deepum_policy", "x"), ("PATH", "/bin")])
-            .1
-            .is_empty()
-    );
+    assert!(read(&[("DEEPUMP", "1"), ("deepum_policy", "x"), ("PATH", "/bin")]).1.is_empty());
 }
 
 #[test]
 fn an_empty_value_counts_as_none() {
-    assert_eq!(
-        read(&[("DEEPUM_POLICY", ""), ("DEEPUM", " ")]),
-        (Config::default(), vec![])
-    );
+    assert_eq!(read(&[("DEEPUM_POLICY", ""), ("DEEPUM", " ")]), (Config::default(), vec![]));
 }
 
 #[test]
@@ -115,13 +91,8 @@ fn budgets_are_exact() {
     assert_eq!(bytes("512KiB"), Budget::Fixed(Bytes::kib(512)));
     assert_eq!(Budget::Percent(50).of(Bytes(7)), Bytes(3));
     assert_eq!(Budget::Percent(100).of(Bytes(u64::MAX)), Bytes(u64::MAX));
-    assert_eq!(
-        Budget::Fixed(Bytes::gib(16)).of(Bytes::gib(8)),
-        Bytes::gib(8)
-    );
-    for bad in [
-        "", "GiB", ".", "1.5", "16 G", "1e9", "%", "0x10", "1.2.3GiB",
-    ] {
+    assert_eq!(Budget::Fixed(Bytes::gib(16)).of(Bytes::gib(8)), Bytes::gib(8));
+    for bad in ["", "GiB", ".", "1.5", "16 G", "1e9", "%", "0x10", "1.2.3GiB"] {
         assert!(Budget::parse(bad).is_err(), "{bad}");
     }
 }
@@ -134,11 +105,7 @@ fn the_documentation_is_the_schema() {
         std::fs::create_dir_all(std::path::Path::new(path).parent().unwrap()).unwrap();
         std::fs::write(path, help::markdown()).unwrap();
     }
-    assert_eq!(
-        std::fs::read_to_string(path).unwrap(),
-        help::markdown(),
-        "BLESS=1 rewrites docs/configuration.md"
-    );
+    assert_eq!(std::fs::read_to_string(path).unwrap(), help::markdown(), "BLESS=1 rewrites docs/configuration.md");
     for variable in VARIABLES {
         assert!(help::text().contains(&format!("  {}=", variable.name)));
     }

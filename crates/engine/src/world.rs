@@ -11,10 +11,8 @@ use crate::desk::{Desk, Moved};
 use crate::sources::Progress;
 use crate::{DeviceFacts, Inputs};
 use deepum_core::command::Commands;
-use deepum_core::correlate::Geometry;
 use deepum_core::engine::{Config, Engine};
 use deepum_core::event::Event;
-use deepum_core::policy::PolicyName;
 use deepum_core::units::{AddrRange, DevAddr, DeviceId, LaunchSeq, Place, StreamSlot, UmBlock};
 use deepum_kmod_bridge::{Notice, QueueStats};
 use deepum_protocol::ring::{Consumer, Record, RingError};
@@ -71,22 +69,17 @@ impl World {
     /// Takes the reading ends.
     ///
     /// # Errors
-    /// If the ring has a reader, or the configured table geometry is out of the core's limits.
+    /// If the ring has a reader.
     pub fn new(inputs: &Inputs, faults_visible: bool) -> Result<Self, String> {
         let ring = inputs.ring.consumer().map_err(|e| e.to_string())?;
         let config = &inputs.config;
-        let policy: PolicyName =
-            config.policy.to_string().parse().map_err(|e: deepum_core::policy::UnknownPolicy| e.to_string())?;
-        let table = config.table;
-        let geometry =
-            Geometry::new(table.rows, table.ways.into(), table.successors.into()).map_err(|e| e.to_string())?;
         let gpu = |facts: &DeviceFacts| {
             let mut engine = Engine::new(Config {
                 device: facts.id,
                 budget: facts.budget,
                 degree: config.degree,
-                geometry,
-                ..Config::new(policy, facts.memory)
+                geometry: config.table,
+                ..Config::new(config.policy, facts.memory)
             });
             let mut commands = Commands::new();
             if !faults_visible {
