@@ -8,9 +8,11 @@
 //! another, or make it hold more than [`CLIENTS`] times two small buffers.
 
 use deepum_protocol::status::{Refusal, Request, SCHEMA, Status, Wanted};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::kill;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::{Uid, getuid};
+use nix::unistd::{Pid, Uid, getuid};
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
@@ -56,6 +58,19 @@ fn secure(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Removes what processes left that are no more: those killed have nobody to do it.
+fn sweep(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_suffix(".sock")).and_then(|pid| pid.parse::<i32>().ok());
+        let gone = |pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
+        if pid.filter(|pid| *pid > 0).is_some_and(gone) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// A bound socket. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Socket {
@@ -81,6 +96,7 @@ impl Socket {
 
     fn bind_in(folder: &Path, pid: u32) -> io::Result<Self> {
         secure(folder)?;
+        sweep(folder);
         let path = folder.join(format!("{pid}.sock"));
         let listener = match UnixListener::bind(&path) {
             Err(e) if e.kind() == ErrorKind::AddrInUse => {

@@ -1,10 +1,11 @@
 //! Locks and atomics of this package, in one place, so that loom can take theirs under `cfg(loom)`.
 
 #[cfg(loom)]
-pub use loom::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
+pub use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
 #[cfg(not(loom))]
-pub use std::sync::{Arc, Condvar, Mutex, MutexGuard, atomic};
+pub use std::sync::{Condvar, Mutex, MutexGuard, atomic};
 
+pub use std::sync::Arc;
 use std::sync::PoisonError;
 
 /// Locks, also after a panic: what a panic leaves behind is only ever read for reports, or thrown away.

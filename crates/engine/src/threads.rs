@@ -269,6 +269,14 @@ impl Running {
         }
     }
 
+    /// Runs `f` while no turn is taken.
+    pub fn between_turns<R>(&self, f: impl FnOnce() -> R) -> R {
+        let world = lock(&self.world);
+        let result = f();
+        drop(world);
+        result
+    }
+
     /// What the arguments of a launch name (see [`World::may_touch`]).
     pub fn may_touch(&self, seq: LaunchSeq) -> Vec<UmBlock> {
         lock(&self.world).may_touch(seq)

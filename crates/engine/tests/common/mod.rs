@@ -1,0 +1,235 @@
+//! A world made of a script: a driver whose notices the test writes, and a device that holds the migrate thread until the test
+//! lets it go, as the emulated device does.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use deepum_config::Config;
+use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
+use deepum_core::units::{
+    AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+};
+use deepum_engine::migrate::Mover;
+use deepum_engine::pending::Pending;
+use deepum_engine::sources::Notices;
+use deepum_engine::threads::{Drivers, Running};
+use deepum_engine::{DeviceFacts, Inputs};
+use deepum_kmod_bridge::{MigrateError, MigrateFailure, Notice, QueueBroken, QueueStats};
+use deepum_protocol::AtomicU64;
+use deepum_protocol::ring::{HEADER_WORDS, Record, Ring};
+use deepum_protocol::status::Pace;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+pub const GPU: DeviceId = DeviceId(0);
+pub const BASE: u64 = 1 << 20;
+pub const RING: usize = HEADER_WORDS + (1 << 12);
+
+/// What the engine said, over the whole test program.
+pub static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+pub fn say(line: &str) {
+    SAID.lock().unwrap().push(line.to_owned());
+}
+
+pub fn words(count: usize) -> &'static [AtomicU64] {
+    Box::leak((0..count).map(|_| AtomicU64::new(0)).collect())
+}
+
+pub fn block(n: u64) -> UmBlock {
+    UmBlock(BASE + n)
+}
+
+/// What the script's device is and was asked.
+#[derive(Default)]
+pub struct Device {
+    state: Mutex<State>,
+    bell: Condvar,
+    held: AtomicU32,
+    /// Whether migrations wait for [`Device::release`].
+    pub holds: AtomicBool,
+    pub panics: AtomicBool,
+    pub fails: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    notices: VecDeque<Notice>,
+    calls: Vec<(AddrRange, Place)>,
+    standing: Option<(AddrRange, Place)>,
+    broken: Option<QueueBroken>,
+}
+
+impl Device {
+    pub fn put(&self, notice: Notice) {
+        self.state.lock().unwrap().notices.push_back(notice);
+    }
+
+    pub fn fault(&self, n: u64, batch: u32) {
+        let fault = Fault { block: block(n), batch, entries: 1, write: false, at: Nanos(1) };
+        self.put(Notice { device: Some(GPU), event: Event::Fault(fault) });
+    }
+
+    /// The driver moved a whole block by itself.
+    pub fn moved(&self, block: UmBlock, to: Place, cause: MigrationCause) {
+        let gpu = Place::Device(GPU);
+        let from = if to == gpu { Place::Host } else { gpu };
+        let piece = Migration { block, bytes: UmBlock::SIZE, from, to, cause, at: Nanos(1) };
+        self.put(Notice { device: Some(GPU), event: Event::Migrated(piece) });
+    }
+
+    pub fn break_source(&self) {
+        self.state.lock().unwrap().broken = Some(QueueBroken::Index { index: 9, capacity: 8 });
+    }
+
+    pub fn calls(&self) -> Vec<(AddrRange, Place)> {
+        self.state.lock().unwrap().calls.clone()
+    }
+
+    pub fn held(&self) -> u32 {
+        self.held.load(Ordering::Acquire)
+    }
+
+    pub fn unread(&self) -> bool {
+        !self.state.lock().unwrap().notices.is_empty()
+    }
+
+    /// Lets the thread we hold go on: its bytes have arrived. Says what it moved.
+    pub fn release(&self) -> Option<(AddrRange, Place)> {
+        let mut state = self.state.lock().unwrap();
+        let (range, to) = state.standing.take()?;
+        for block in range.blocks() {
+            let (from, to) = if to == Place::Host { (Place::Device(GPU), to) } else { (Place::Host, to) };
+            let piece = Migration { block, bytes: UmBlock::SIZE, from, to, cause: MigrationCause::User, at: Nanos(1) };
+            state.notices.push_back(Notice { device: Some(GPU), event: Event::Migrated(piece) });
+        }
+        // Before it wakes: from here on it is the engine's again.
+        self.held.fetch_sub(1, Ordering::Release);
+        self.bell.notify_all();
+        Some((range, to))
+    }
+}
+
+/// The script as a source of notices.
+pub struct Script(pub Arc<Device>);
+
+impl Notices for Script {
+    fn drain(&mut self, into: &mut Vec<Notice>) -> Result<(), QueueBroken> {
+        let mut state = self.0.state.lock().unwrap();
+        into.extend(state.notices.drain(..));
+        state.broken.map_or(Ok(()), Err)
+    }
+    fn watch(&self) -> Box<dyn Fn() -> bool + Send + Sync> {
+        let device = Arc::clone(&self.0);
+        Box::new(move || {
+            let state = device.state.lock().unwrap();
+            !state.notices.is_empty() || state.broken.is_some()
+        })
+    }
+    fn stats(&self) -> QueueStats {
+        QueueStats::default()
+    }
+}
+
+/// The script as a mover.
+pub struct Hands(pub Arc<Device>);
+
+impl Mover for Hands {
+    fn migrate(&mut self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
+        let device = &self.0;
+        assert!(!device.panics.load(Ordering::Relaxed), "planted panic");
+        let mut state = device.state.lock().unwrap();
+        state.calls.push((range, to));
+        if device.fails.load(Ordering::Relaxed) {
+            return Err(MigrateError { range, to, why: MigrateFailure::NoMemory });
+        }
+        if device.holds.load(Ordering::Relaxed) {
+            state.standing = Some((range, to));
+            device.held.fetch_add(1, Ordering::Release);
+            while state.standing.is_some() {
+                state = device.bell.wait(state).unwrap();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An engine over a script.
+pub struct World {
+    pub device: Arc<Device>,
+    pub ring: Ring<'static>,
+    pub ring_words: &'static [AtomicU64],
+    pub progress: &'static [AtomicU64],
+    pub running: Arc<Running>,
+}
+
+pub fn config(policy: &str) -> Config {
+    Config::read([("DEEPUM_POLICY", policy)]).config
+}
+
+pub fn inputs(config: Config, budget: Bytes, ring: &'static [AtomicU64]) -> Inputs {
+    Inputs {
+        ring: Ring::format(ring).unwrap(),
+        progress: words(4),
+        devices: vec![DeviceFacts { id: GPU, uuid: [1; 16], memory: budget, budget }],
+        config,
+        say,
+    }
+}
+
+impl World {
+    pub fn new(policy: &str, budget: Bytes, pace: Pace) -> Self {
+        let ring_words = words(RING);
+        let inputs = inputs(config(policy), budget, ring_words);
+        let device = Arc::new(Device::default());
+        let drivers = Drivers {
+            notices: Ok(Box::new(Script(Arc::clone(&device)))),
+            mover: Box::new(Hands(Arc::clone(&device))),
+            pace,
+            driver: Some("580.65.06".to_owned()),
+            pending: Arc::new(Pending::default()),
+        };
+        let running = Running::start(&inputs, drivers).unwrap();
+        Self { device, ring: inputs.ring, ring_words, progress: inputs.progress, running }
+    }
+
+    pub fn alloc(&self, first: u64, blocks: u64) {
+        let range = AddrRange::new(block(first).start(), Bytes(UmBlock::SIZE.0 * blocks));
+        assert!(self.ring.push(GPU, &Record::Alloc { range }));
+    }
+
+    pub fn launch(&self, seq: u64, key: u64, blocks: &[u64]) -> bool {
+        let pointers: Vec<DevAddr> = blocks.iter().map(|n| block(*n).start()).collect();
+        let launch = Launch { seq: LaunchSeq(seq), stream: StreamSlot(0), key: LaunchKey(key), pointers: &pointers };
+        self.ring.push(GPU, &Record::Launch(launch))
+    }
+
+    /// Makes the first word of the record that starts `at` words into the ring one that no producer writes.
+    pub fn corrupt(&self, at: usize, kind: u64) {
+        self.ring_words[HEADER_WORDS + at].store(kind, Ordering::Release);
+    }
+
+    /// As the device does: nudges, and waits until the engine has settled.
+    pub fn settle(&self) {
+        self.running.nudge();
+        let start = Instant::now();
+        while self.running.pending() != self.device.held() || self.device.unread() {
+            assert!(start.elapsed() < Duration::from_secs(30), "does not settle: {}", self.running.pending());
+            if self.running.pending() == self.device.held() {
+                self.running.nudge();
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Waits for something that must become true.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain for: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
