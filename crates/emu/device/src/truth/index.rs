@@ -1,7 +1,7 @@
-//! Kernels whose data says where they go: lookups, gathers, scatters, and the backward pass of embeddings.
+//! Kernels whose data says where they go: lookups, gathers, scatters.
 //!
 //! Shapes are exact; which rows are picked comes from [`super::rows`]. Sources: `Indexing.cu`, `IndexKernel.cu`,
-//! `IndexKernelUtils.cu`, `ScatterGatherKernel.cu`, `Embedding.cu`, `EmbeddingBackwardKernel.cu` in `aten/src/ATen/native/cuda`.
+//! `IndexKernelUtils.cu`, `ScatterGatherKernel.cu` in `aten/src/ATen/native/cuda`.
 
 use super::args::Launch;
 use super::offsets::{Offsets, Shaped};
@@ -157,63 +157,4 @@ fn picked_boxes(
         }
     }
     out.picked(base, run, 1, &places, access);
-}
-
-/// `embedding_backward_feature_kernel(indices, gradient, weight gradient, count, row length, padding)`.
-pub(super) fn embedding_backward_feature(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
-    let (count, row) = (l.count(3)?, l.count(4)?);
-    l.dense(out, 0, count)?;
-    l.dense(out, 1, count.checked_mul(row)?)?;
-    rows_of_gradient(l, out, 0, 2, count, row)
-}
-
-/// `sum_and_scatter(indices, weight gradient, row length, segments, …, padded row length)`, the last step of the sorted backward pass: adds
-/// the partial sums up into the rows. Its indices were sorted on the device, so the lookup is found by its shape.
-pub(super) fn sum_and_scatter(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
-    let (row, padded) = (l.count(2)?, l.count(9)?);
-    let bytes = row.checked_mul(l.element(1)?)?;
-    let gradient = l.pointer(1)?;
-    let picks = out.again_by_row(bytes)?;
-    let segments = distinct(&picks);
-    for n in [0, 3, 4, 6, 7] {
-        l.dense(out, n, if matches!(n, 6) { 1 } else { segments })?;
-    }
-    l.dense(out, 5, segments.checked_mul(padded)?)?;
-    out.picked(gradient, bytes, bytes, &picks, Access::Update);
-    Some(())
-}
-
-/// `compute_grad_weight(order, gradient, counts, count, row length, segments, …)`: reads every row of the gradient once.
-pub(super) fn compute_grad_weight(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
-    let (count, row) = (l.count(3)?, l.count(4)?);
-    l.dense(out, 0, count)?;
-    l.dense(out, 1, count.checked_mul(row)?)?;
-    l.dense(out, 2, count)?;
-    // Partial sums: one padded row per segment of equal indices.
-    let segments = distinct(&out.again_by_row(row.checked_mul(l.element(1)?)?)?);
-    l.dense(out, 5, segments)?;
-    l.dense(out, 6, 1)?;
-    l.dense(out, 7, segments.checked_mul(l.count(8)?)?)
-}
-
-/// The rows of a weight's gradient that the lookup through the same indices picked.
-fn rows_of_gradient(
-    l: &Launch<'_>,
-    out: &mut Touches<'_>,
-    indices: usize,
-    gradient: usize,
-    count: u64,
-    row: u64,
-) -> Option<()> {
-    let bytes = row.checked_mul(l.element(gradient)?)?;
-    let picks = out.again(l.pointer(indices)?, count, bytes)?;
-    out.picked(l.pointer(gradient)?, bytes, bytes, &picks, Access::Update);
-    Some(())
-}
-
-fn distinct(picks: &[u64]) -> u64 {
-    let mut picks = picks.to_vec();
-    picks.sort_unstable();
-    picks.dedup();
-    picks.len() as u64
 }

@@ -4,7 +4,7 @@ use super::args::Launch;
 use super::name::Signature;
 use super::offsets::Shaped;
 use super::touches::Touches;
-use super::{attention, cat, elementwise, index, multi_tensor, pointers, reduce, sort, vendor};
+use super::{attention, cat, elementwise, embedding, index, multi_tensor, pointers, reduce, sort, vendor};
 use crate::fatbin::Param;
 
 /// Reads a launch's parameters and touches what they name; `None` if they are not what the family's struct says.
@@ -50,9 +50,6 @@ fn decoder(s: &Signature, layout: &[Param]) -> Option<Decode> {
         "vectorized_gather_kernel" if all == 9 => Some(index::vectorized_gather),
         "_scatter_gather_elementwise_kernel" if all == 2 => Some(index::scatter_gather),
         "index_elementwise_kernel" if all == 2 => Some(index::advanced),
-        "embedding_backward_feature_kernel" if all == 6 => Some(index::embedding_backward_feature),
-        "compute_grad_weight" if all == 9 => Some(index::compute_grad_weight),
-        "sum_and_scatter" if all == 10 => Some(index::sum_and_scatter),
         "flash_fwd_kernel" if all == 1 => Some(attention::flash_forward),
         "flash_bwd_dot_do_o_kernel" if all == 1 => Some(attention::flash_dot),
         "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel" if all == 1 => Some(attention::flash_backward),
@@ -62,7 +59,8 @@ fn decoder(s: &Signature, layout: &[Param]) -> Option<Decode> {
         name if name.starts_with("CatArrayBatchedCopy") && all == 5 => Some(cat::concatenate),
         _ => None,
     };
-    by_name.or_else(|| pointers::decoder(&s.family, all)).or_else(|| sort::decoder(&s.family, all)).or_else(|| {
+    let tables = [pointers::decoder, embedding::decoder, sort::decoder];
+    by_name.or_else(|| tables.iter().find_map(|table| table(&s.family, all))).or_else(|| {
         // Tensors that carry their shape speak for themselves, unless data picks among their elements.
         let shaped = s.params.iter().any(|t| Shaped::kind(t).is_some());
         let picks = ["gather", "scatter", "index", "unpool", "embedding", "Index"].iter().any(|p| s.family.contains(p));

@@ -20,6 +20,7 @@ mod attention;
 mod cat;
 mod coverage;
 mod elementwise;
+mod embedding;
 mod functor;
 mod guess;
 mod index;

@@ -108,9 +108,7 @@ pub fn element_size(text: &str) -> Option<u32> {
             let first = inner.first()?;
             match name {
                 "c10::complex" => 2 * element_size(first)?,
-                "at::native::OpaqueType" | "OpaqueType" => {
-                    first.rsplit(')').next()?.trim_end_matches('u').parse().ok()?
-                }
+                _ if name.ends_with("OpaqueType") => first.rsplit(')').next()?.trim_end_matches('u').parse().ok()?,
                 // On CUDA: floats of up to 32 bits in float, integers in 64 bits.
                 "at::AccumulateType" | "at::AccumulateTypeDevice" => match first.as_str() {
                     "c10::Half" | "c10::BFloat16" | "float" => 4,

@@ -22,6 +22,8 @@ pub(super) struct Rows {
     seed: u64,
     lookups: HashMap<u64, Lookup>,
     clock: u64,
+    /// Index tensor of the lookup whose backward pass is under way.
+    sorted: Option<u64>,
 }
 
 /// The last lookup through an index tensor.
@@ -37,7 +39,7 @@ struct Lookup {
 
 impl Rows {
     pub(super) fn new(seed: u64) -> Self {
-        Self { seed, lookups: HashMap::new(), clock: 0 }
+        Self { seed, lookups: HashMap::new(), clock: 0, sorted: None }
     }
 
     /// The rows picked from a table of `table` rows by the `count` indices of `elem` bytes at `index`.
@@ -89,12 +91,37 @@ impl Rows {
         Some(self.pick(view, index, l.elem, l.count, l.table, false))
     }
 
-    /// What the lookup with rows of `bytes` picked; of several the one with the largest table, then the latest.
-    pub(super) fn again_by_row(&mut self, view: &dyn DeviceView, bytes: u64) -> Option<Vec<u64>> {
-        let found = self.lookups.iter().filter(|(_, l)| l.row_bytes == bytes).max_by_key(|(_, l)| (l.table, l.at));
-        let (&index, &l) = found?;
-        Some(self.pick(view, index, l.elem, l.count, l.table, false))
+    /// The backward pass of a lookup of `count` indices begins, with thread blocks for at most `segments` different rows: it is the lookup
+    /// whose table has that many, else the latest with that count.
+    pub(super) fn begin_sorted(&mut self, count: u64, segments: std::ops::RangeInclusive<u64>) {
+        let alike = self.lookups.iter().filter(|(_, l)| l.count == count);
+        let rank = |l: &Lookup| (segments.contains(&l.count.min(l.table)), l.at);
+        self.sorted = alike.max_by_key(|(_, l)| rank(l)).map(|(&index, _)| index);
     }
+
+    /// What the lookup whose backward pass is under way picked.
+    pub(super) fn sorted(&mut self, view: &dyn DeviceView) -> Option<Segments> {
+        let index = self.sorted?;
+        let l = *self.lookups.get(&index)?;
+        let mut rows = self.pick(view, index, l.elem, l.count, l.table, false);
+        rows.sort_unstable();
+        let runs = rows.chunk_by(|a, b| a == b);
+        let partials = runs.map(|run| (run.len() as u64).div_ceil(PER_PARTIAL)).sum();
+        rows.dedup();
+        Some(Segments { rows, partials })
+    }
+}
+
+/// Equal indices per partial sum, `NROWS_PER_THREAD` in `EmbeddingBackwardKernel.cu`.
+const PER_PARTIAL: u64 = 10;
+
+/// Sorted indices, cut where the row changes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Segments {
+    /// The rows, each once.
+    pub(super) rows: Vec<u64>,
+    /// Partial sums over all of them.
+    pub(super) partials: u64,
 }
 
 /// The values at `index`, if they look like row numbers that somebody put there: in range, and not all the same.

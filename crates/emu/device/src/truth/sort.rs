@@ -21,6 +21,9 @@ const TABLE: &[(&str, usize, Decode)] = &[
     ("DeviceRadixSortUpsweepKernel", 7, |l, o| scratch_and(l, o, &[1], &[0], l.count(2)?)),
     ("DeviceRadixSortDownsweepKernel", 10, |l, o| scratch_and(l, o, &[4], &[0, 1, 2, 3], l.count(5)?)),
     ("RadixSortScanBinsKernel", 2, |l, o| scratch_and(l, o, &[0], &[], 0)),
+    ("DeviceScanKernel", 7, |l, o| scratch_and(l, o, &[2], &[0, 1], l.count(6)?)),
+    // As many outputs as different keys; at most the number of keys, which is what the outputs have room for.
+    ("DeviceUniqueByKeySweepKernel", 10, |l, o| scratch_and(l, o, &[4, 5], &[0, 2, 3], l.count(7)?)),
     ("DeviceScanInitKernel", 2, |l, o| scratch_and(l, o, &[0], &[], 0)),
     ("DeviceCompactInitKernel", 3, |l, o| scratch_and(l, o, &[0, 2], &[], 0)),
 ];

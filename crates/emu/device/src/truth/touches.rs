@@ -8,7 +8,7 @@
 
 use deepum_core::units::{AddrRange, Bytes, DevAddr};
 
-use super::rows::Rows;
+use super::rows::{Rows, Segments};
 use super::{DeviceView, FlopClass, Touch};
 
 /// Smaller gaps than this are closed.
@@ -77,9 +77,9 @@ impl<'a> Touches<'a> {
     pub(super) fn again(&mut self, index: u64, count: u64, bytes: u64) -> Option<Vec<u64>> {
         self.rows.again(self.view, index, count, bytes)
     }
-    /// See [`Rows::again_by_row`].
-    pub(super) fn again_by_row(&mut self, bytes: u64) -> Option<Vec<u64>> {
-        self.rows.again_by_row(self.view, bytes)
+    /// See [`Rows::sorted`].
+    pub(super) fn sorted(&mut self) -> Option<Segments> {
+        self.rows.sorted(self.view)
     }
     /// Counts floating-point operations of the given class.
     pub(super) fn compute(&mut self, flops: f64, class: FlopClass) {
