@@ -238,7 +238,7 @@ impl Engine {
         let exec = known.exec_ids.intern(launch.key);
         known.counters.exec_ids_refused += u64::from(exec.is_none());
         if let Some(pushed_out) = known.window.issue(launch, exec, &known.pt_blocks) {
-            self.over(pushed_out, out);
+            self.over(pushed_out);
         }
         self.policy.launch(launch.seq, &mut self.known, out);
         self.finish(out);
@@ -247,7 +247,7 @@ impl Engine {
     fn finish(&mut self, out: &mut Commands) {
         let mut any = false;
         while let Some(launch) = self.known.window.pop_finished() {
-            self.over(launch, out);
+            self.over(launch);
             any = true;
         }
         if any {
@@ -255,8 +255,8 @@ impl Engine {
         }
     }
 
-    fn over(&mut self, launch: Issued, out: &mut Commands) {
-        self.policy.finished(&launch, &mut self.known, out);
+    fn over(&mut self, launch: Issued) {
+        self.policy.finished(&launch, &mut self.known);
         self.known.window.recycle(launch);
     }
 

@@ -69,6 +69,8 @@ pub struct Predict {
     issued: History,
     predicted: History,
     last_issued: LaunchSeq,
+    /// Blocks whose fetch no longer has a planned launch, unless the next step of the walk finds one.
+    orphans: Vec<UmBlock>,
     spare: Vec<Vec<UmBlock>>,
 }
 
@@ -83,6 +85,7 @@ impl Predict {
             issued: History::default(),
             predicted: History::default(),
             last_issued: LaunchSeq(0),
+            orphans: Vec::new(),
             spare: Vec::new(),
         }
     }
@@ -99,14 +102,14 @@ impl Predict {
             let at = self.plan.partition_point(|planned| planned.seq < seq);
             if self.plan[at].seq != seq || self.plan[at].exec != exec {
                 known.counters.launches_mispredicted += 1;
-                self.restart(known, tables, out);
+                self.restart(known);
             }
         }
         self.advance(known, tables, out);
     }
 
     /// `launch` is over. Call [`Self::advance`] when the last one was told.
-    pub fn finished(&mut self, launch: &Issued, known: &mut Known, out: &mut Commands) {
+    pub fn finished(&mut self, launch: &Issued, known: &mut Known) {
         while let Some(mut over) = self.plan.pop_front_if(|planned| planned.seq <= launch.seq) {
             let as_predicted = over.seq == launch.seq && over.exec == launch.exec;
             let ticket = known.front;
@@ -118,7 +121,7 @@ impl Predict {
                         known.counters.prefetch_useful += 1;
                         known.residency.set_ask(at, Ask::None);
                     }
-                    Ask::Predicted if state.last_use <= ticket => take_back(at, known, out),
+                    Ask::Predicted if state.last_use <= ticket => self.orphans.push(block),
                     _ => {}
                 }
             }
@@ -129,15 +132,26 @@ impl Predict {
         }
     }
 
-    /// Walks on as far as degree and room allow.
+    /// Walks on as far as degree and room allow, and takes back what nobody wants any more.
     pub fn advance(&mut self, known: &mut Known, tables: &mut Tables, out: &mut Commands) {
-        loop {
-            if !self.walk_last(known, tables, out) || self.lacking > self.degree || self.plan.len() >= LONGEST {
-                return;
-            }
-            let Some((seq, exec)) = self.next(known, tables) else { return };
+        while self.walk_last(known, tables, out) && self.lacking <= self.degree && self.plan.len() < LONGEST {
+            let Some((seq, exec)) = self.next(known, tables) else { break };
             let tracked = self.spare.pop().unwrap_or_default();
             self.plan.push_back(Planned { seq, exec, walked: 0, complete: false, lacks: false, leaving: 0, tracked });
+        }
+        self.take_back(known, out);
+    }
+
+    /// Takes back the fetches of orphans that still wait and that no planned launch wants.
+    fn take_back(&mut self, known: &mut Known, out: &mut Commands) {
+        for block in self.orphans.drain(..) {
+            let Some(at) = known.residency.find(block) else { continue };
+            let state = known.residency.get(at);
+            if state.ask() == Ask::Predicted && !known.is_expected(state) {
+                known.counters.prefetch_dropped += 1;
+                known.residency.set_ask(at, Ask::None);
+                out.push(Command::Cancel { block });
+            }
         }
     }
 
@@ -257,37 +271,18 @@ impl Predict {
         }
     }
 
-    /// The plan was wrong: walk again from the executing launch.
-    fn restart(&mut self, known: &mut Known, tables: &mut Tables, out: &mut Commands) {
-        let void = self.clear(known);
-        self.advance(known, tables, out);
-        for block in void {
-            if let Some(at) = known.residency.find(block) {
-                let state = known.residency.get(at);
-                if state.ask() == Ask::Predicted && !known.is_expected(state) {
-                    take_back(at, known, out);
-                }
-            }
-        }
+    /// The plan was wrong: it is walked again from the executing launch by the next [`Self::advance`].
+    fn restart(&mut self, known: &mut Known) {
+        known.front = Ticket(known.front.0 + self.plan.len() as u64);
+        (self.in_plan, self.lacking) = (0, 0);
+        self.orphans.extend(self.plan.drain(..).flat_map(|planned| planned.tracked));
     }
 
     /// Forgets the plan, and takes back what waits for it.
     pub fn stop(&mut self, known: &mut Known, out: &mut Commands) {
-        for block in self.clear(known) {
-            if let Some(at) = known.residency.find(block)
-                && known.residency.get(at).ask() == Ask::Predicted
-            {
-                take_back(at, known, out);
-            }
-        }
+        self.restart(known);
         self.issued = History::default();
-    }
-
-    /// Empties the plan. Returns the blocks whose fetches it tracked.
-    fn clear(&mut self, known: &mut Known) -> Vec<UmBlock> {
-        known.front = Ticket(known.front.0 + self.plan.len() as u64);
-        (self.in_plan, self.lacking) = (0, 0);
-        self.plan.drain(..).flat_map(|planned| planned.tracked).collect()
+        self.take_back(known, out);
     }
 
     /// The memory of `block` is being freed.
@@ -311,11 +306,4 @@ fn keep(at: Handle, known: &mut Known, out: &mut Commands) {
         known.residency.asked(at);
         out.push(Command::Fetch { block: known.residency.get(at).block, why: Why::Keep });
     }
-}
-
-/// Takes back a predicted fetch.
-fn take_back(at: Handle, known: &mut Known, out: &mut Commands) {
-    known.counters.prefetch_dropped += 1;
-    known.residency.set_ask(at, Ask::None);
-    out.push(Command::Cancel { block: known.residency.get(at).block });
 }

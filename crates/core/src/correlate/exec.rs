@@ -30,6 +30,10 @@ impl History {
         let [_, a, b, c] = self.0;
         self.0 = [a, b, c, next];
     }
+    /// The current one.
+    pub fn current(self) -> Option<ExecId> {
+        self.0[3]
+    }
     fn split(self) -> Option<([Option<ExecId>; 3], ExecId)> {
         let [a, b, c, current] = self.0;
         Some(([a, b, c], current?))

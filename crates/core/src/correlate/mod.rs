@@ -17,7 +17,7 @@ pub use block::BlockTable;
 pub use exec::{ExecTable, History};
 pub use geometry::{Geometry, GeometryError};
 
-use crate::units::{Bytes, ExecId, UmBlock};
+use crate::units::{Bytes, ExecId};
 
 /// Both tables: everything learned.
 #[derive(Debug)]

@@ -86,8 +86,8 @@ impl Policy for Deepum {
         }
         self.predict.launch(seq, known, &mut self.tables, out);
     }
-    fn finished(&mut self, launch: &Issued, known: &mut Known, out: &mut Commands) {
-        self.predict.finished(launch, known, out);
+    fn finished(&mut self, launch: &Issued, known: &mut Known) {
+        self.predict.finished(launch, known);
         let residency = &known.residency;
         self.settle(launch, |block| residency.find(block).is_some_and(|at| residency.get(at).on_device));
     }
@@ -122,7 +122,7 @@ impl Policy for Deepum {
 /// Asks for the rest of a block the GPU waits for, once.
 pub(super) fn fetch_now(at: Handle, known: &mut Known, out: &mut Commands) {
     let state = known.residency.get(at);
-    if matches!(state.ask(), Ask::Urgent | Ask::Populate) {
+    if state.ask() == Ask::Urgent {
         return;
     }
     known.counters.fault_fetch_asked += 1;

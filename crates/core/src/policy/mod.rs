@@ -36,7 +36,7 @@ pub trait Policy: Send + fmt::Debug {
     /// A launch was issued; it is in the window.
     fn launch(&mut self, _seq: LaunchSeq, _known: &mut Known, _out: &mut Commands) {}
     /// A launch is over; it has just left the window.
-    fn finished(&mut self, _launch: &Issued, _known: &mut Known, _out: &mut Commands) {}
+    fn finished(&mut self, _launch: &Issued, _known: &mut Known) {}
     /// Everything one event finished was told.
     fn progressed(&mut self, _known: &mut Known, _out: &mut Commands) {}
     /// The GPU faulted on the block `at`, which is managed.

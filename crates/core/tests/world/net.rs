@@ -137,7 +137,7 @@ impl Net {
         let dlogits = self.tensor(wide(vocabulary));
         self.launch(&[logits, dlogits], 0.0);
         self.free(logits);
-        let mut dx = self.tensor(wide(h));
+        let dx = self.tensor(wide(h));
         self.product(dlogits, self.parameters[0], dx, t, h, vocabulary);
         let mut grads = vec![self.tensor(vocabulary * h * F32)];
         self.product(dlogits, x, grads[0], vocabulary, h, t);

@@ -1,0 +1,242 @@
+//! The clever structures against slow, obvious ones.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use deepum_core::command::{Command, Why};
+use deepum_core::correlate::{BlockTable, ExecTable, Geometry, History};
+use deepum_core::queues::{Lane, Pushed, Queues};
+use deepum_core::units::{ExecId, LaunchSeq, UmBlock};
+use proptest::prelude::*;
+
+/// A UM-block table of full size from the start: a list for each row, newest entry first.
+struct SlowTable {
+    geometry: Geometry,
+    rows: BTreeMap<u64, Vec<(u64, Vec<u64>)>>,
+    start: Option<u64>,
+    end: u64,
+}
+
+impl SlowTable {
+    fn entry(&mut self, block: u64) -> &mut Vec<u64> {
+        let row = self.rows.entry(block % u64::from(self.geometry.rows())).or_default();
+        match row.iter().position(|(tag, _)| *tag == block) {
+            Some(at) => row[..=at].rotate_right(1),
+            None => row.insert(0, (block, Vec::new())),
+        }
+        row.truncate(self.geometry.ways() as usize);
+        &mut row[0].1
+    }
+    fn has(&self, block: u64) -> bool {
+        self.rows.values().flatten().any(|(tag, _)| *tag == block)
+    }
+    fn successors(&self, block: u64) -> Vec<u64> {
+        self.rows.values().flatten().find(|(tag, _)| *tag == block).map(|(_, list)| list.clone()).unwrap_or_default()
+    }
+    fn chain(&self) -> Vec<u64> {
+        fn visit(table: &SlowTable, block: u64, chain: &mut Vec<u64>) {
+            if !chain.contains(&block) {
+                chain.push(block);
+                for next in table.successors(block) {
+                    visit(table, next, chain);
+                }
+            }
+        }
+        let mut chain = Vec::new();
+        self.start.into_iter().for_each(|start| visit(self, start, &mut chain));
+        chain
+    }
+    /// `fresh` is whether the chain was asked for since the last change.
+    fn learn(&mut self, before: Option<u64>, block: u64, fresh: bool) {
+        if self.start.is_none() {
+            (self.start, self.end) = (Some(block), block);
+            self.entry(block);
+            return;
+        }
+        let from = before.unwrap_or(self.end);
+        if fresh && self.chain().contains(&block) || from == block {
+            return;
+        }
+        let joins = !self.has(block);
+        self.entry(block);
+        let most = self.geometry.successors() as usize;
+        let list = self.entry(from);
+        list.retain(|&other| other != block);
+        list.insert(0, block);
+        list.truncate(most);
+        if from == self.end && joins {
+            self.end = block;
+        }
+    }
+}
+
+fn geometry() -> impl Strategy<Value = Geometry> {
+    (0u32..5, 1u32..4, 1u32..5).prop_map(|(rows, ways, successors)| Geometry::new(1 << rows, ways, successors).unwrap())
+}
+
+proptest! {
+    /// A table that grows row by row holds at every step what one of full size would.
+    #[test]
+    fn the_block_table_agrees_with_one_of_full_size(
+        geometry in geometry(),
+        steps in prop::collection::vec((prop::option::of(0u64..40), 0u64..40, any::<bool>()), 1..120),
+    ) {
+        let mut table = BlockTable::new(geometry);
+        let mut slow = SlowTable { geometry, rows: BTreeMap::new(), start: None, end: 0 };
+        let mut fresh = true;
+        for (before, block, ask) in steps {
+            slow.learn(before, block, fresh);
+            if table.learn(before.map(UmBlock), UmBlock(block)) {
+                fresh = false;
+            }
+            for block in 0..40 {
+                let found: Vec<u64> = table.successors(UmBlock(block)).map(|next| next.0).collect();
+                prop_assert_eq!(found, slow.successors(block), "successors of {}", block);
+            }
+            prop_assert_eq!(table.start(), slow.start.map(UmBlock));
+            prop_assert_eq!(table.end(), Some(UmBlock(slow.end)));
+            if ask {
+                let chain: Vec<u64> = table.chain().iter().map(|block| block.0).collect();
+                prop_assert_eq!(chain, slow.chain());
+                fresh = true;
+            }
+        }
+    }
+
+    /// Against a list of everything ever learned, newest last.
+    #[test]
+    fn the_exec_table_agrees_with_the_list_of_everything_learned(
+        ids in prop::collection::vec(0u32..6, 1..200),
+    ) {
+        let mut table = ExecTable::default();
+        let mut learned: Vec<(History, ExecId)> = Vec::new();
+        let mut history = History::default();
+        let mut seen: Vec<ExecId> = Vec::new();
+        for id in ids.into_iter().map(ExecId) {
+            let current = seen.last().copied();
+            let exact = learned.iter().rev().find(|(context, _)| *context == history);
+            // Contexts are remembered with their current execution ID; the newest of the same current answers else.
+            let newest = learned
+                .iter()
+                .rev()
+                .find(|(context, _)| current.is_some() && context.current() == current);
+            let expected = current.and_then(|_| exact.or(newest)).map(|(_, next)| *next);
+            prop_assert_eq!(table.next(history), expected);
+            if current.is_some() {
+                learned.push((history, id));
+            }
+            table.learn(history, id);
+            history.push(Some(id));
+            seen.push(id);
+        }
+    }
+
+    /// Against four plain lists.
+    #[test]
+    fn the_queues_agree_with_plain_lists(
+        steps in prop::collection::vec((0u8..6, 0u64..12, 0u64..3, 1u32..5), 1..200),
+        limit in 1usize..8,
+    ) {
+        let mut queues = Queues::new(limit);
+        let mut slow = SlowQueues { lanes: BTreeMap::new(), in_hand: Vec::new(), limit };
+        for (step, block, by, most) in steps {
+            let block = UmBlock(block);
+            let by = LaunchSeq(by);
+            let command = match step {
+                0 => Command::Fetch { block, why: Why::Fault },
+                1 => Command::Fetch { block, why: Why::Predicted { by } },
+                2 => Command::Fetch { block, why: Why::Keep },
+                3 => Command::Evict { block },
+                4 => Command::Cancel { block },
+                _ => {
+                    let batch = queues.pop_batch(most);
+                    let found = batch.map(|batch| (batch.lane, batch.blocks().map(|b| b.0).collect::<Vec<_>>()));
+                    prop_assert_eq!(found, slow.pop(most));
+                    continue;
+                }
+            };
+            prop_assert_eq!(queues.push(command), slow.push(command), "{:?}", command);
+            for lane in Lane::ALL {
+                prop_assert_eq!(queues.waiting(lane), slow.lane(lane).len());
+            }
+        }
+    }
+}
+
+struct SlowQueues {
+    lanes: BTreeMap<u8, VecDeque<(u64, Option<LaunchSeq>)>>,
+    in_hand: Vec<u64>,
+    limit: usize,
+}
+
+impl SlowQueues {
+    fn lane(&mut self, lane: Lane) -> &mut VecDeque<(u64, Option<LaunchSeq>)> {
+        self.lanes.entry(lane as u8).or_default()
+    }
+    fn find(&mut self, block: u64) -> Option<(Lane, Option<LaunchSeq>)> {
+        Lane::ALL.into_iter().find_map(|lane| {
+            let found = self.lane(lane).iter().find(|(other, _)| *other == block).copied();
+            found.map(|(_, by)| (lane, by))
+        })
+    }
+    fn take_out(&mut self, lane: Lane, block: u64) {
+        self.lane(lane).retain(|(other, _)| *other != block);
+    }
+    fn push(&mut self, command: Command) -> Pushed {
+        let block = command.block().0;
+        let waits = self.find(block).map(|(lane, _)| lane);
+        let (lane, by) = match command {
+            Command::Cancel { .. } => {
+                let lane = waits.filter(|lane| matches!(lane, Lane::Predicted | Lane::Evict));
+                lane.into_iter().for_each(|lane| self.take_out(lane, block));
+                return Pushed::Cancelled(lane.is_some());
+            }
+            Command::Evict { .. } => (Lane::Evict, None),
+            Command::Fetch { why: Why::Fault, .. } => (Lane::Fault, None),
+            Command::Fetch { why: Why::Keep, .. } => (Lane::Keep, None),
+            Command::Fetch { why: Why::Predicted { by }, .. } => (Lane::Predicted, Some(by)),
+            Command::Fetch { why: Why::Populate, .. } => (Lane::Predicted, None),
+        };
+        if lane != Lane::Evict && self.in_hand.contains(&block) {
+            self.take_out(Lane::Evict, block);
+            return Pushed::Known;
+        }
+        let fetches = [Lane::Keep, Lane::Predicted];
+        match waits {
+            Some(Lane::Fault) => return Pushed::Known,
+            Some(before) if before == lane => return Pushed::Known,
+            Some(before) if fetches.contains(&before) && fetches.contains(&lane) => return Pushed::Known,
+            _ => {}
+        }
+        if let Some(before) = waits {
+            self.take_out(before, block);
+        }
+        if lane == Lane::Predicted && self.lane(lane).len() >= self.limit {
+            return Pushed::Full;
+        }
+        self.lane(lane).push_back((block, by));
+        if waits.is_some() { Pushed::Replaced } else { Pushed::Queued }
+    }
+    fn pop(&mut self, most: u32) -> Option<(Lane, Vec<u64>)> {
+        self.in_hand.clear();
+        let lane = Lane::ALL.into_iter().find(|&lane| !self.lane(lane).is_empty())?;
+        let (first, by) = self.lane(lane).pop_front()?;
+        let mut blocks = vec![first];
+        while blocks.len() < most as usize {
+            let next = first + blocks.len() as u64;
+            let joins = match (self.find(next), lane) {
+                (Some((other, _)), Lane::Fault) => other != Lane::Evict,
+                (Some((other, its)), _) => other == lane && its == by,
+                (None, _) => false,
+            };
+            if !joins {
+                break;
+            }
+            Lane::ALL.into_iter().for_each(|lane| self.take_out(lane, next));
+            blocks.push(next);
+        }
+        if lane != Lane::Evict {
+            self.in_hand.clone_from(&blocks);
+        }
+        Some((lane, blocks))
+    }
+}
