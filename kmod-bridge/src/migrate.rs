@@ -24,7 +24,7 @@ pub struct VaSpace {
 
 /// A migration that did not happen.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot move {} at {:?} to {to:?}: {why}", range.len, range.start)]
+#[error("cannot move {} at {:?} to {}: {why}", range.len, range.start, name(*to))]
 pub struct MigrateError {
     /// What was to move.
     pub range: AddrRange,
@@ -32,6 +32,13 @@ pub struct MigrateError {
     pub to: Place,
     /// Why it did not.
     pub why: MigrateFailure,
+}
+
+fn name(place: Place) -> String {
+    match place {
+        Place::Host => "host memory".to_owned(),
+        Place::Device(id) => format!("GPU {}", id.0),
+    }
 }
 
 /// Why a migration did not happen.

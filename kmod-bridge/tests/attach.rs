@@ -122,7 +122,7 @@ fn migrations_go_where_they_are_told_and_failures_have_a_reason() {
         fake.refuse = Some((51, status));
         let (_, bridge) = fake.open(64);
         let error = bridge.va_space.unwrap().migrate(range, host).unwrap_err().to_string();
-        assert!(error.contains(text) && error.contains("0x7f0000200000"), "{error}");
+        assert!(error.contains(text) && error.contains("2.00 MiB at 0x7f0000200000 to host memory"), "{error}");
     }
 }
 

@@ -3,9 +3,10 @@
 mod common;
 
 use common::{SAID, World, block, until};
-use deepum_core::event::MigrationCause;
-use deepum_core::units::{AddrRange, Bytes, Place, UmBlock};
+use deepum_core::event::{Event, Fault, Launch, MigrationCause};
+use deepum_core::units::{AddrRange, Bytes, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
 use deepum_engine::status;
+use deepum_kmod_bridge::Notice;
 use deepum_protocol::ring::Record;
 use deepum_protocol::shared::Mode;
 use deepum_protocol::status::{Pace, State};
@@ -266,4 +267,39 @@ fn the_shim_turning_itself_off_ends_the_engine_quietly() {
     until("off", || world.running.is_off().is_some());
     assert_eq!(status::of(&world.running).state, State::Off);
     assert!(!SAID.lock().unwrap().iter().any(|line| line.contains("shim turned itself off")));
+}
+
+#[test]
+fn every_gpu_has_an_engine_of_its_own() {
+    let second = DeviceId(1);
+    let world = World::with_gpus("deepum", Bytes(UmBlock::SIZE.0 * 4), Pace::Driven, &[common::GPU, second]);
+    let range = |first: u64, blocks: u64| AddrRange::new(block(first).start(), Bytes(UmBlock::SIZE.0 * blocks));
+    world.ring.push(common::GPU, &Record::Alloc { range: range(0, 2) });
+    world.ring.push(second, &Record::Alloc { range: range(100, 8) });
+    world.settle();
+    assert_eq!(world.ring.shared().mode(), Mode::Awake, "the second does not fit");
+    let launch = |seq, stream, first: u64| {
+        let pointers = [block(first).start()];
+        let key = LaunchKey(first);
+        let launch = Launch { seq: LaunchSeq(seq), stream: StreamSlot(stream), key, pointers: &pointers };
+        world.ring.push(second, &Record::Launch(launch));
+    };
+    launch(1, 2, 100);
+    world.progress[2].store(1, Ordering::Release);
+    world.settle();
+    let fault = Fault { block: block(103), batch: 1, entries: 1, write: false, at: Nanos(1) };
+    world.device.put(Notice { device: Some(second), event: Event::Fault(fault) });
+    world.settle();
+    assert!(world.device.calls().contains(&(block(103).range(), Place::Device(second))));
+    // Freed by a thread whose current device is the other one; and something about a GPU nobody has.
+    world.ring.push(common::GPU, &Record::Free { range: range(100, 8) });
+    world.ring.push(DeviceId(9), &Record::Alloc { range: range(200, 1) });
+    world.settle();
+    let status = status::of(&world.running);
+    let of = |at: usize| &status.devices[at];
+    assert_eq!((of(0).allocated_bytes, of(1).allocated_bytes), (4 << 20, 0));
+    assert_eq!((of(0).faults, of(1).faults), (0, 1));
+    assert_eq!(status.counters["launches"], 1);
+    assert_eq!(status.counters["engine_strangers"], 1);
+    assert_eq!(world.ring.shared().mode(), Mode::Dormant);
 }

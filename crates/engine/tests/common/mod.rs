@@ -180,8 +180,14 @@ pub fn inputs(config: Config, budget: Bytes, ring: &'static [AtomicU64]) -> Inpu
 
 impl World {
     pub fn new(policy: &str, budget: Bytes, pace: Pace) -> Self {
+        Self::with_gpus(policy, budget, pace, &[GPU])
+    }
+
+    pub fn with_gpus(policy: &str, budget: Bytes, pace: Pace, gpus: &[DeviceId]) -> Self {
         let ring_words = words(RING);
-        let inputs = inputs(config(policy), budget, ring_words);
+        let mut inputs = inputs(config(policy), budget, ring_words);
+        let facts = inputs.devices[0];
+        inputs.devices = gpus.iter().map(|id| DeviceFacts { id: *id, ..facts }).collect();
         let device = Arc::new(Device::default());
         let drivers = Drivers {
             notices: Ok(Box::new(Script(Arc::clone(&device)))),
