@@ -3,6 +3,8 @@
 //! Budgets: a launch 300 ns, a fault 500 ns, a key of eight pointers 60 ns. "Launch" is a whole launch as the
 //! engine sees it: it is issued, walked into the plan, and finished.
 
+#![expect(missing_docs, reason = "criterion_group! makes a public function")]
+
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
