@@ -20,7 +20,7 @@ use crate::arguments::{Arguments, Pointers};
 use crate::fence::here;
 use crate::names::Kind;
 use crate::real::genuine;
-use crate::{alloc, link, names, ops, opt, progress, streams};
+use crate::{link, names, ops, opt, progress, registry, streams};
 use deepum_core::event::Launch;
 use deepum_core::exec_id::{Shape, pointer_key};
 use deepum_core::mix::Mix;
@@ -143,7 +143,8 @@ unsafe fn key(shared: &Shared<'_>, what: &What, pointers: &mut Pointers) -> Laun
             };
             let identity = kernel.identity ^ ops::current();
             // SAFETY: the arguments are the program's, and the layout is the kernel's own.
-            let key = unsafe { arguments.key(layout, identity, shape, opt::config().exec_id, alloc::map(), pointers) };
+            let key =
+                unsafe { arguments.key(layout, identity, shape, opt::config().exec_id, registry::map(), pointers) };
             if pointers.left_out() > 0 {
                 shared.add(ShimCounter::PointersLeftOut, pointers.left_out());
             }

@@ -9,7 +9,7 @@
 //!     address = root (13 bits) | leaf (13 bits) | inside the block (21 bits)
 //!     entry   = 0, or (ordinal + 1) << 32 | number of the block within its allocation
 //!
-//! Invariants: readers load at most two words and never wait; writers hold the allocation lock ([`crate::alloc`]); a leaf,
+//! Invariants: readers load at most two words and never wait; writers hold the allocation lock ([`crate::registry`]); a leaf,
 //! once there, stays for good.
 
 use deepum_core::units::{AddrRange, Bytes, DevAddr, UmBlock};

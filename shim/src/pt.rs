@@ -4,7 +4,7 @@
 //! an ordinary exported function. So we learn it without a change to PyTorch, without Python, and without its lock.
 
 use crate::link;
-use crate::{abi::Ptr, abi::TorchDevice, alloc};
+use crate::{abi::Ptr, abi::TorchDevice, registry};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId};
 use deepum_protocol::ring::Record;
 use deepum_protocol::shared::{Mode, ShimCounter};
@@ -20,7 +20,7 @@ impl Report {
     pub unsafe fn before(ptr: Ptr, size: i64, _: usize, _: usize, device: TorchDevice) -> Option<()> {
         let addr = DevAddr(ptr as u64);
         let index = u8::try_from(device.index).ok()?;
-        if device.kind == CUDA && size != 0 && alloc::map().find(addr).is_some() {
+        if device.kind == CUDA && size != 0 && registry::map().find(addr).is_some() {
             let shared = link::ring()?.shared();
             shared.add(ShimCounter::PtBlockNotices, 1);
             if shared.mode() != Mode::Off {

@@ -6,7 +6,7 @@
 
 use crate::abi::{Dev, Status};
 use crate::real::genuine;
-use crate::{abi::SUCCESS, alloc, opt, symbols};
+use crate::{abi::SUCCESS, opt, registry, symbols};
 use deepum_config::MemInfo;
 use deepum_core::units::Bytes;
 use std::ffi::c_int;
@@ -18,7 +18,7 @@ fn story(physical: Bytes) -> Option<Bytes> {
     if opt::config().meminfo == MemInfo::Physical {
         return None;
     }
-    Some(physical + alloc::host_allowance()?)
+    Some(physical + registry::host_allowance()?)
 }
 
 fn usize_of(bytes: Bytes) -> usize {
@@ -42,7 +42,7 @@ impl MemGetInfo {
             // SAFETY: the driver has just written there.
             unsafe {
                 *total = usize_of(whole);
-                *free = usize_of(whole.saturating_sub(alloc::managed()));
+                *free = usize_of(whole.saturating_sub(registry::managed()));
             }
         }
         status

@@ -8,7 +8,7 @@ use crate::abi::{
     Dev, DevPtr, Dim3, DriverLaunchConfig, Extent, PitchedPtr, Ptr, RuntimeLaunchConfig, Status, TorchDevice,
 };
 use crate::interpose::interpose;
-use crate::{alloc, doors, launch, names, ops, pt, query};
+use crate::{alloc, doors, kept, launch, names, ops, pt, query};
 use std::ffi::{c_char, c_int, c_uint};
 
 /// `cudaErrorSharedObjectSymbolNotFound`, the same number in the driver API: the library is not loaded.
@@ -119,31 +119,31 @@ interpose! {
     // Memory that stays device memory, which is said once
 
     /// Stream-ordered pools have no managed form.
-    watch Cudart 0 cudaMallocAsync(out: *mut Ptr, bytes: usize, stream: Ptr) -> Status [GONE] => alloc::Pool;
+    watch Cudart 0 cudaMallocAsync(out: *mut Ptr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
     /// As above.
-    watch Cudart 0 cudaMallocFromPoolAsync(out: *mut Ptr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => alloc::FromPool;
+    watch Cudart 0 cudaMallocFromPoolAsync(out: *mut Ptr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
     /// As above, driver door.
-    watch Cuda 11020 cuMemAllocAsync(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => alloc::DriverPool;
+    watch Cuda 11020 cuMemAllocAsync(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::DriverPool;
     /// As above, driver door.
-    watch Cuda 11020 cuMemAllocFromPoolAsync(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => alloc::DriverFromPool;
+    watch Cuda 11020 cuMemAllocFromPoolAsync(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::DriverFromPool;
     /// Stream-ordered pools have no managed form.
-    watch Cudart 0 cudaMallocAsync_ptsz(out: *mut Ptr, bytes: usize, stream: Ptr) -> Status [GONE] => alloc::Pool;
+    watch Cudart 0 cudaMallocAsync_ptsz(out: *mut Ptr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
     /// As above.
-    watch Cudart 0 cudaMallocFromPoolAsync_ptsz(out: *mut Ptr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => alloc::FromPool;
+    watch Cudart 0 cudaMallocFromPoolAsync_ptsz(out: *mut Ptr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
     /// As above, driver door.
-    watch Cuda 11020 cuMemAllocAsync_ptsz(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => alloc::DriverPool;
+    watch Cuda 11020 cuMemAllocAsync_ptsz(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::DriverPool;
     /// As above, driver door.
-    watch Cuda 11020 cuMemAllocFromPoolAsync_ptsz(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => alloc::DriverFromPool;
+    watch Cuda 11020 cuMemAllocFromPoolAsync_ptsz(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::DriverFromPool;
     /// Expandable segments: virtual memory management is never managed memory.
-    watch Cuda 10020 cuMemCreate(out: *mut u64, bytes: usize, prop: Ptr, flags: u64) -> Status [GONE] => alloc::Vmm;
+    watch Cuda 10020 cuMemCreate(out: *mut u64, bytes: usize, prop: Ptr, flags: u64) -> Status [GONE] => kept::Vmm;
     /// Managed memory cannot be exported to another process; the failure is explained.
-    watch Cudart 0 cudaIpcGetMemHandle(handle: Ptr, ptr: Ptr) -> Status [GONE] => alloc::RuntimeIpc;
+    watch Cudart 0 cudaIpcGetMemHandle(handle: Ptr, ptr: Ptr) -> Status [GONE] => kept::RuntimeIpc;
     /// As above, driver door.
-    watch Cuda 4010 cuIpcGetMemHandle(handle: Ptr, ptr: DevPtr) -> Status [GONE] => alloc::DriverIpc;
+    watch Cuda 4010 cuIpcGetMemHandle(handle: Ptr, ptr: DevPtr) -> Status [GONE] => kept::DriverIpc;
     /// Takes all memory and every context away under us: the end of our help.
-    watch Cudart 0 cudaDeviceReset() -> Status [GONE] => alloc::Reset;
+    watch Cudart 0 cudaDeviceReset() -> Status [GONE] => kept::Reset;
     /// As above, driver door.
-    watch Cuda 11000 cuDevicePrimaryCtxReset_v2(device: Dev) -> Status [GONE] => alloc::DriverReset;
+    watch Cuda 11000 cuDevicePrimaryCtxReset_v2(device: Dev) -> Status [GONE] => kept::DriverReset;
 
     // What the program is told about memory: one story
 

@@ -1,0 +1,142 @@
+//! The managed allocations that live, and whether one more may be promised.
+//!
+//! Invariants: a live managed allocation is in the registry, in the block map, and announced to the engine; it leaves all
+//! three before its address can be given out again. Registry and map change under one lock, which launches never take.
+//! Before anything is promised, it must fit into what GPUs and host have together (see [`crate::host`]).
+
+use crate::abi::{SUCCESS, Status};
+use crate::map::BlockMap;
+use crate::{host, link, opt};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId};
+use deepum_protocol::ring::Record;
+use deepum_protocol::shared::ShimCounter;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Share of the host's available memory that may be promised by default, in percent (assumption): the rest is the program's own.
+const HOST_SHARE: u64 = 90;
+
+static MAP: BlockMap = BlockMap::new();
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+    live: BTreeMap::new(),
+    free_ordinals: BTreeSet::new(),
+    next_ordinal: 0,
+    managed: Bytes::ZERO,
+    spare_at_start: None,
+});
+
+struct Registry {
+    live: BTreeMap<DevAddr, Allocation>,
+    free_ordinals: BTreeSet<u32>,
+    next_ordinal: u32,
+    managed: Bytes,
+    /// Host memory that could be had when the first allocation was made.
+    spare_at_start: Option<Bytes>,
+}
+
+#[derive(Clone, Copy)]
+struct Allocation {
+    range: AddrRange,
+    device: DeviceId,
+    /// The lowest number that was free, so that a program that allocates in the same order gets the same numbers.
+    ordinal: u32,
+}
+
+/// The block map, for launches.
+pub fn map() -> &'static BlockMap {
+    &MAP
+}
+
+fn registry() -> MutexGuard<'static, Registry> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Managed bytes that live.
+pub fn managed() -> Bytes {
+    registry().managed
+}
+
+/// Host memory that managed memory may use, all in all; nothing before the driver is set up.
+pub fn host_allowance() -> Option<Bytes> {
+    allowance(&mut registry())
+}
+
+fn allowance(registry: &mut Registry) -> Option<Bytes> {
+    let gpus = link::gpus()?;
+    if let Some(budget) = opt::config().host_budget {
+        let whole = gpus.host.or_else(host::total)?;
+        return Some(budget.of(whole));
+    }
+    if gpus.host.is_some() {
+        return gpus.host;
+    }
+    if registry.spare_at_start.is_none() {
+        registry.spare_at_start = host::available().map(|b| Bytes(b.0 / 100 * HOST_SHARE));
+    }
+    registry.spare_at_start
+}
+
+/// Whether `more` managed bytes may be promised.
+pub fn fits(more: Bytes) -> bool {
+    let Some(gpus) = link::gpus() else { return true };
+    let mut registry = registry();
+    let used: BTreeSet<u8> = registry.live.values().map(|a| a.device.0).chain([link::current_device().0]).collect();
+    let on_gpus = used.iter().filter_map(|&d| gpus.list.get(usize::from(d))).fold(Bytes::ZERO, |sum, g| sum + g.budget);
+    let after = Bytes(registry.managed.0.saturating_add(more.0));
+    let on_host = after.saturating_sub(on_gpus);
+    if on_host == Bytes::ZERO {
+        return true;
+    }
+    // Where the host's memory cannot be read, the kernel is the only judge.
+    let within_promise = allowance(&mut registry).is_none_or(|most| on_host <= most);
+    let new_on_host = on_host.min(more);
+    let there_now = gpus.host.is_some() || host::available().is_none_or(|now| new_on_host <= now);
+    within_promise && there_now
+}
+
+/// Takes a new managed allocation into the registry, unless it is there.
+pub fn adopt(start: DevAddr, len: Bytes) {
+    let range = AddrRange::new(start, len.round_up_to_blocks());
+    let Some(ring) = link::ring() else { return };
+    let device = link::current_device();
+    let mut registry = registry();
+    if start == DevAddr(0) || registry.live.contains_key(&start) {
+        return;
+    }
+    let ordinal = registry.free_ordinals.pop_first().unwrap_or_else(|| {
+        registry.next_ordinal += 1;
+        registry.next_ordinal - 1
+    });
+    registry.live.insert(start, Allocation { range, device, ordinal });
+    registry.managed += range.len;
+    MAP.insert(range, ordinal);
+    ring.shared().add(ShimCounter::ManagedBytes, range.len.0);
+    ring.push(device, &Record::Alloc { range });
+}
+
+/// Takes an allocation out, before the driver does.
+pub fn release(start: DevAddr) -> Option<Released> {
+    let mut registry = registry();
+    let gone = registry.live.remove(&start)?;
+    registry.free_ordinals.insert(gone.ordinal);
+    registry.managed = registry.managed.saturating_sub(gone.range.len);
+    MAP.remove(gone.range, gone.ordinal);
+    if let Some(ring) = link::ring() {
+        ring.shared().sub(ShimCounter::ManagedBytes, gone.range.len.0);
+        ring.push(gone.device, &Record::Free { range: gone.range });
+    }
+    Some(Released(gone.range))
+}
+
+/// An allocation between the two halves of its freeing.
+pub struct Released(AddrRange);
+
+impl Released {
+    /// The driver refused: it is as it was.
+    /// After the driver's answer.
+    pub fn settle(&self, status: Status) {
+        if status != SUCCESS {
+            adopt(self.0.start, self.0.len);
+        }
+    }
+}
