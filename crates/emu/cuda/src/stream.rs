@@ -25,6 +25,17 @@ fn create(out: Out<Stream>, flags: c_uint, priority: c_int) -> CuResult {
     out.put(Stream::of(id))
 }
 
+fn context_of(stream: Stream) -> CuResult<Context> {
+    let id = match stream {
+        Stream::NULL | Stream::LEGACY | Stream::PER_THREAD => current::context()?,
+        other => machine()?.look(|state| {
+            let device = state.streams.get(other.get()?).ok_or(CuError::InvalidHandle)?.device;
+            state.contexts.primary(device)
+        })?,
+    };
+    Ok(Context::of(id))
+}
+
 /// A function with a stream and a status, of `cuStreamAddCallback`.
 struct Callback {
     function: unsafe extern "C" fn(Stream, c_int, *mut c_void),
@@ -110,22 +121,12 @@ api! {
     }
 
     fn cuStreamGetCtx(stream: Stream, context: Out<Context>) {
-        let id = match stream {
-            Stream::NULL | Stream::LEGACY | Stream::PER_THREAD => current::context()?,
-            other => machine()?.look(|state| {
-                let device = state.streams.get(other.get()?).ok_or(CuError::InvalidHandle)?.device;
-                state.contexts.primary(device)
-            })?,
-        };
-        context.put(Context::of(id))
+        context.put(context_of(stream)?)
     }
 
     fn cuStreamGetCtx_v2(stream: Stream, context: Out<Context>, green: Out<*const c_void>) {
         green.offer(std::ptr::null());
-        match cuStreamGetCtx(stream, context) {
-            0 => Ok(()),
-            _ => Err(CuError::InvalidHandle),
-        }
+        context.put(context_of(stream)?)
     }
 
     fn cuLaunchHostFunc(stream: Stream, function: Option<unsafe extern "C" fn(*mut c_void)>, argument: *mut c_void) {
