@@ -169,8 +169,9 @@ impl Engine {
         for command in out.drain() {
             match queues.push(command) {
                 Pushed::Queued | Pushed::Replaced => queued = true,
-                Pushed::Full => self.dropped(command.block()),
-                Pushed::Known | Pushed::Cancelled(_) => {}
+                Pushed::Full | Pushed::Cancelled(true) => self.dropped(command.block()),
+                // A fetch that could not be taken back is being carried out, and ends with its `MoveDone`.
+                Pushed::Known | Pushed::Cancelled(false) => {}
             }
         }
         queued
@@ -344,7 +345,7 @@ impl Engine {
         }
     }
 
-    /// A predicted fetch found no room. A touch that found none leaves nothing to put right.
+    /// What waited for the block, or was to, does not. A touch leaves nothing to put right.
     fn dropped(&mut self, block: UmBlock) {
         let Some(at) = self.known.residency.find(block) else { return };
         match self.known.residency.get(at).ask() {

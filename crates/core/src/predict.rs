@@ -142,14 +142,12 @@ impl Predict {
         self.take_back(known, out);
     }
 
-    /// Takes back the fetches of orphans that still wait and that no planned launch wants.
+    /// Asks for the fetches of orphans to be taken back, where no planned launch wants them. They end when that is done.
     fn take_back(&mut self, known: &mut Known, out: &mut Commands) {
         for block in self.orphans.drain(..) {
             let Some(at) = known.residency.find(block) else { continue };
             let state = known.residency.get(at);
             if state.ask() == Ask::Predicted && !known.is_expected(state) {
-                known.counters.prefetch_dropped += 1;
-                known.residency.set_ask(at, Ask::None);
                 out.push(Command::Cancel { block });
             }
         }

@@ -47,7 +47,10 @@ impl Bench {
         let (block, bytes, at) = (UmBlock(block), UmBlock::SIZE, Nanos::ZERO);
         self.tell(Event::Migrated(Migration { block, bytes, from, to, cause, at }));
     }
+    /// The mover took out what waited for the block, and did it or failed.
     fn done(&mut self, block: u64, to: Place, ok: bool) {
+        while self.queues.pop_batch(1).is_some_and(|batch| batch.first != UmBlock(block)) {}
+        self.queues.pop_batch(1);
         self.tell(Event::MoveDone { block: UmBlock(block), to, ok });
     }
     /// Teaches that launches 1, 2, 3 follow each other, and that launch 2 needs block 50.

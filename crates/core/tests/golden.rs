@@ -10,6 +10,7 @@ use deepum_core::command::{Command, Commands, Why};
 use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::policy::PolicyName;
+use deepum_core::queues::{Lane, Queues};
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
@@ -18,6 +19,7 @@ const GPU: Place = Place::Device(DeviceId(0));
 
 struct Play {
     engine: Engine,
+    queues: Queues,
     text: String,
 }
 
@@ -25,14 +27,18 @@ impl Play {
     fn new(policy: PolicyName, memory: u64, budget: u64) -> Self {
         let size = UmBlock::SIZE.get();
         let config = Config { budget: Bytes(budget * size), degree: 4, ..Config::new(policy, Bytes(memory * size)) };
-        Self { engine: Engine::new(config), text: format!("{policy}, {budget} blocks of {memory}\n") }
+        Self {
+            engine: Engine::new(config),
+            queues: Queues::default(),
+            text: format!("{policy}, {budget} blocks of {memory}\n"),
+        }
     }
 
     fn event(&mut self, label: &str, event: &Event<'_>) {
         let mut out = Commands::new();
         self.engine.on(event, &mut out);
         write!(self.text, "{label}").unwrap();
-        for command in out.drain() {
+        for command in out.as_slice() {
             let what = match command {
                 Command::Fetch { block, why: Why::Fault } => format!("fetch {} now", block.0),
                 Command::Fetch { block, why: Why::Predicted { by } } => {
@@ -46,6 +52,7 @@ impl Play {
             write!(self.text, "\n    {what}").unwrap();
         }
         self.text.push('\n');
+        self.engine.hand_over(&mut out, &mut self.queues);
     }
 
     fn alloc(&mut self, first: u64, blocks: u64) {
@@ -69,8 +76,14 @@ impl Play {
     fn done(&mut self, seq: u64) {
         self.event(&format!("finished {seq}"), &Event::Progress { stream: StreamSlot(0), done: LaunchSeq(seq) });
     }
-    fn fetched(&mut self, block: u64) {
-        self.event(&format!("fetched {block}"), &Event::MoveDone { block: UmBlock(block), to: GPU, ok: true });
+    /// The mover does everything that waits.
+    fn mover(&mut self) {
+        while let Some(batch) = self.queues.pop_batch(16) {
+            let (to, what) = if batch.lane == Lane::Evict { (Place::Host, "evicted") } else { (GPU, "fetched") };
+            for block in batch.blocks() {
+                self.event(&format!("{what} {}", block.0), &Event::MoveDone { block, to, ok: true });
+            }
+        }
     }
     fn evicted(&mut self, block: u64) {
         let (from, to, cause) = (GPU, Place::Host, MigrationCause::Eviction);
@@ -106,7 +119,7 @@ fn two_iterations(mut play: Play, driver_evicts: bool) -> Play {
                 for &block in *tensors {
                     for part in [block, block + 1] {
                         play.fault(part);
-                        play.fetched(part);
+                        play.mover();
                     }
                 }
                 for &block in tensors.iter().filter(|_| driver_evicts) {
@@ -114,6 +127,7 @@ fn two_iterations(mut play: Play, driver_evicts: bool) -> Play {
                 }
             }
             play.done(iteration * 3 + n as u64 + 1);
+            play.mover();
         }
     }
     play
@@ -152,8 +166,9 @@ fn deepum_contradicted() {
         play.evicted(block);
     }
     play.launch(7, 100, &[0, 10]);
-    play.done(7);
     play.launch(8, 900, &[30]);
+    play.done(7);
+    play.mover();
     play.done(8);
     play.check("deepum_contradicted.txt");
 }

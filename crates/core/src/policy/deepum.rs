@@ -119,13 +119,10 @@ impl Policy for Deepum {
     }
 }
 
-/// Asks for the rest of a block the GPU waits for, once.
+/// Asks for the rest of a block the GPU waits for. A block faults several times while it waits; the queues know.
 pub(super) fn fetch_now(at: Handle, known: &mut Known, out: &mut Commands) {
     let state = known.residency.get(at);
-    if state.ask() == Ask::Urgent {
-        return;
-    }
-    known.counters.fault_fetch_asked += 1;
+    known.counters.fault_fetch_asked += u64::from(state.ask() != Ask::Urgent);
     out.push(Command::Fetch { block: state.block, why: Why::Fault });
     known.residency.set_ask(at, Ask::Urgent);
 }
