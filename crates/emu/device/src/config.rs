@@ -42,7 +42,8 @@ pub struct Config {
     pub late: Nanos,
     /// Copies above this size move no bytes unless `data` is set.
     pub copy_limit: Bytes,
-    /// Where to write a line for every launch: what it is taken to touch (`truth/trace.rs`).
+    /// Write a line for every launch to this file, with the process number appended: what it is taken to touch
+    /// (`truth/trace.rs`).
     pub kernels: Option<PathBuf>,
 }
 

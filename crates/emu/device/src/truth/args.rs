@@ -43,6 +43,11 @@ impl<'a> Words<'a> {
     }
 }
 
+/// The product of `of`, if it is a number of bytes or elements that can be.
+pub(super) fn product(of: &[u64]) -> Option<u64> {
+    of.iter().try_fold(1u64, |product, &n| product.checked_mul(n))
+}
+
 /// A launch whose layout agrees with its signature.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Launch<'a> {

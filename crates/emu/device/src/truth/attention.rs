@@ -8,7 +8,7 @@
 //! alike, so no row stays untouched, but half the arithmetic falls away.
 
 use super::FlopClass;
-use super::args::{Launch, Words};
+use super::args::{Launch, Words, product};
 use super::name::element_size;
 use super::touches::{Access, Touches};
 
@@ -38,7 +38,7 @@ const FORWARD: f64 = 2.0;
 const BACKWARD: f64 = 5.0;
 
 fn flops(products: f64, batch: u64, heads: u64, rows: u64, keys: u64, width: u64, causal: bool) -> f64 {
-    let full = 2.0 * products * (batch * heads) as f64 * rows as f64 * keys as f64 * width as f64;
+    let full = 2.0 * products * batch as f64 * heads as f64 * rows as f64 * keys as f64 * width as f64;
     if causal { full / 2.0 } else { full }
 }
 
@@ -107,7 +107,7 @@ pub(super) fn flash_forward(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()>
     f.heads(p, 0, [24, 48, 72], f.queries, f.heads)?.touch(out, Access::Read)?;
     f.heads(p, 8, [32, 56, 80], f.keys, f.kv_heads)?.touch(out, Access::Read)?;
     f.heads(p, 16, [40, 64, 88], f.keys, f.kv_heads)?.touch(out, Access::Read)?;
-    out.dense(p.u64(160)?, 4 * f.batch * f.heads * f.queries, Access::Write);
+    out.dense(p.u64(160)?, product(&[4, f.batch, f.heads, f.queries])?, Access::Write);
     out.compute(flops(FORWARD, f.batch, f.heads, f.queries, f.keys, f.width, f.causal), FlopClass::Half);
     Some(())
 }
@@ -118,7 +118,7 @@ pub(super) fn flash_dot(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
     let f = Flash::read(p).filter(|f| !f.packed)?;
     f.heads(p, 112, [128, 136, 144], f.queries, f.heads)?.touch(out, Access::Read)?;
     f.heads(p, 472, [528, 536, 544], f.queries, f.heads)?.touch(out, Access::Read)?;
-    out.dense(p.u64(624)?, 4 * f.batch * f.heads * f.rounded_queries, Access::Write);
+    out.dense(p.u64(624)?, product(&[4, f.batch, f.heads, f.rounded_queries])?, Access::Write);
     if l.signature.args.first().is_some_and(|clear| clear == "true") {
         accumulator(p, &f, out, Access::Write)?;
     }
@@ -136,8 +136,8 @@ pub(super) fn flash_backward(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()
     // Gradients of K and V have as many heads as Q here; PyTorch adds them up afterwards.
     f.heads(p, 488, [560, 584, 608], f.keys, f.heads)?.touch(out, Access::Write)?;
     f.heads(p, 496, [568, 592, 616], f.keys, f.heads)?.touch(out, Access::Write)?;
-    out.dense(p.u64(160)?, 4 * f.batch * f.heads * f.queries, Access::Read);
-    out.dense(p.u64(624)?, 4 * f.batch * f.heads * f.rounded_queries, Access::Read);
+    out.dense(p.u64(160)?, product(&[4, f.batch, f.heads, f.queries])?, Access::Read);
+    out.dense(p.u64(624)?, product(&[4, f.batch, f.heads, f.rounded_queries])?, Access::Read);
     accumulator(p, &f, out, Access::Update)?;
     out.compute(flops(BACKWARD, f.batch, f.heads, f.queries, f.keys, f.width, f.causal), FlopClass::Half);
     Some(())
@@ -153,8 +153,7 @@ pub(super) fn flash_convert(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()>
 
 /// The float accumulator of dQ: batch × rounded queries × heads × rounded width.
 fn accumulator(p: Words<'_>, f: &Flash, out: &mut Touches<'_>, access: Access) -> Option<()> {
-    let elements = f.batch.checked_mul(f.rounded_queries)?.checked_mul(f.heads)?.checked_mul(f.rounded_width)?;
-    out.dense(p.u64(504)?, elements.checked_mul(4)?, access);
+    out.dense(p.u64(504)?, product(&[4, f.batch, f.rounded_queries, f.heads, f.rounded_width])?, access);
     Some(())
 }
 
@@ -196,9 +195,9 @@ pub(super) fn efficient_forward(l: &Launch<'_>, out: &mut Touches<'_>) -> Option
     tensor(24, queries, heads, keys, bias)?.touch(out, Access::Read)?;
     let accumulator = p.u64(72)?;
     if accumulator != p.u64(64)? {
-        out.dense(accumulator, 4 * batch * queries * heads * value_width, Access::Update);
+        out.dense(accumulator, product(&[4, batch, queries, heads, value_width])?, Access::Update);
     }
-    out.dense(p.u64(80)?, 4 * batch * heads * queries.next_multiple_of(32), Access::Write);
+    out.dense(p.u64(80)?, product(&[4, batch, heads, queries.next_multiple_of(32)])?, Access::Write);
     let causal = p.u8(116)? != 0;
     out.compute(flops(FORWARD, batch, heads, queries, keys, width, causal), class);
     Some(())
@@ -265,9 +264,12 @@ fn workspace(p: Words<'_>, l: &Launch<'_>, out: &mut Touches<'_>, elem: u64) -> 
     let (width, value_width, queries, heads, batch) = (n(144)?, n(148)?, n(152)?, n(160)?, n(384)?);
     let splits = u64::from(p.u16(396)?);
     let in_registers = elem == 4 || widest <= rows;
-    let partial = |width: u64| if in_registers { 0 } else { splits * keys * width.next_multiple_of(rows) * 4 };
-    let tiles = queries.div_ceil(rows) * width.div_ceil(keys) * (16 + 4 * rows * keys);
-    let pair = (partial(width) + partial(value_width) + tiles).next_multiple_of(16);
-    out.dense(ptr, batch.checked_mul(heads)?.checked_mul(pair)?, Access::Update);
+    let partial = |width: u64| {
+        if in_registers { Some(0) } else { product(&[splits, keys, width.next_multiple_of(rows), 4]) }
+    };
+    let tile = product(&[4, rows, keys])?.checked_add(16)?;
+    let tiles = product(&[queries.div_ceil(rows), width.div_ceil(keys), tile])?;
+    let pair = partial(width)?.checked_add(partial(value_width)?)?.checked_add(tiles)?.checked_next_multiple_of(16)?;
+    out.dense(ptr, product(&[batch, heads, pair])?, Access::Update);
     Some(())
 }

@@ -39,7 +39,7 @@ pub(super) fn concatenate(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
             continue;
         }
         let (offset, extent) = if vectorized {
-            ((offset * last).checked_div(per_piece)?, (extent * last).checked_div(per_piece)?)
+            (offset.checked_mul(last)?.checked_div(per_piece)?, extent.checked_mul(last)?.checked_div(per_piece)?)
         } else {
             (offset.checked_mul(last)?, extent)
         };

@@ -21,7 +21,7 @@ pub(super) fn select(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
     let &(rows, stride) = table.dims.get(dim)?;
     let picks = out.pick(indices.ptr, u32::try_from(indices.elem).ok()?, indices.elements(), rows, !adds);
     if !adds {
-        out.rows.row_bytes(indices.ptr, result.elements() / indices.elements().max(1) * result.elem);
+        out.rows.row_bytes(indices.ptr, (result.elements() / indices.elements().max(1)).saturating_mul(result.elem));
     }
     other.touch(out, if adds { Access::Read } else { Access::Write });
     indices.touch(out, Access::Read);
@@ -38,7 +38,7 @@ pub(super) fn vectorized_gather(l: &Launch<'_>, out: &mut Touches<'_>) -> Option
     let picks = out.pick(l.pointer(2)?, elem, count, rows, true);
     out.rows.row_bytes(l.pointer(2)?, row);
     out.strided(l.pointer(0)?, 1, &[(row, 1), (count, l.param(7)?.i64(0)?)], Access::Write);
-    out.dense(l.pointer(2)?, count * u64::from(elem), Access::Read);
+    out.dense(l.pointer(2)?, count.checked_mul(u64::from(elem))?, Access::Read);
     out.picked(l.pointer(1)?, row, l.count(6)?, &picks, Access::Read);
     Some(())
 }
@@ -64,8 +64,11 @@ pub(super) fn scatter_gather(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()
     out.strided(whole.0, elem, &offsets.operand(whole.1, 1), access);
     // Every position has its own pick along the dimension, on top of its place in the others.
     let places = places(&offsets.operand(picked.1, 1), picks.len());
-    let addresses: Vec<u64> =
-        picks.iter().zip(places).map(|(&p, place)| (p * stride * elem).saturating_add(place)).collect();
+    let addresses: Vec<u64> = picks
+        .iter()
+        .zip(places)
+        .map(|(&p, place)| p.saturating_mul(stride).saturating_mul(elem).saturating_add(place))
+        .collect();
     out.picked(picked.0, elem, 1, &addresses, picked_access);
     Some(())
 }
@@ -136,7 +139,7 @@ fn picked_boxes(
     let (mut run, mut steps) = (elem, Vec::new());
     for (n, step) in inner {
         if steps.is_empty() && step <= run {
-            run += step * (n - 1);
+            run = run.saturating_add(step.saturating_mul(n - 1));
         } else {
             steps.push((n, step));
         }
@@ -150,10 +153,11 @@ fn picked_boxes(
         .collect();
     for (n, step) in steps {
         // Rows in pieces: past a bound, the piece in between is taken along.
-        if places.len() as u64 * n > 1 << 20 {
-            run = run.saturating_add(step * (n - 1));
+        if (places.len() as u64).saturating_mul(n) > 1 << 20 {
+            run = run.saturating_add(step.saturating_mul(n - 1));
         } else {
-            places = places.iter().flat_map(|&p| (0..n).map(move |i| p.saturating_add(i * step))).collect();
+            places =
+                places.iter().flat_map(|&p| (0..n).map(move |i| p.saturating_add(i.saturating_mul(step)))).collect();
         }
     }
     out.picked(base, run, 1, &places, access);

@@ -138,7 +138,7 @@ impl Truth {
         }
     }
 
-    /// Writes a line to `path` for every launch from now on.
+    /// Writes a line for every launch from now on, to `path` with the process number appended.
     ///
     /// # Errors
     /// The file cannot be created.

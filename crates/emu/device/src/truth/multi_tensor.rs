@@ -121,7 +121,11 @@ pub(super) fn apply(launch: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
                 if let Some((tensor, first, end)) = run.take() {
                     for (d, &(elem, access)) in operands.iter().enumerate() {
                         let base = list.u64(8 * (d * layout.tensors + tensor))?;
-                        out.dense(if base == 0 { 0 } else { base + first * elem }, (end - first) * elem, access);
+                        out.dense(
+                            if base == 0 { 0 } else { base.checked_add(first * elem)? },
+                            (end - first) * elem,
+                            access,
+                        );
                     }
                     if let Some(steps) = layout.steps {
                         out.dense(list.u64(steps + 8 * tensor)?, 4, Access::Read);

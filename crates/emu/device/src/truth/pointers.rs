@@ -170,8 +170,8 @@ const TABLE: &[(&str, usize, Decode)] = &[
         Some(())
     }),
     // TensorFactories.cu, Copy.cu.
-    ("tril_indices_kernel", 6, |l, o| each(l, o, &[0], 2 * l.count(5)?)),
-    ("triu_indices_kernel", 6, |l, o| each(l, o, &[0], 2 * l.count(5)?)),
+    ("tril_indices_kernel", 6, |l, o| each(l, o, &[0], l.count(5)?.checked_mul(2)?)),
+    ("triu_indices_kernel", 6, |l, o| each(l, o, &[0], l.count(5)?.checked_mul(2)?)),
     ("glu_backward_kernel", 7, |l, o| {
         // The result has two halves of the given size, as far apart as the last parameters say (in elements).
         let (n, elem) = (l.count(0)?, l.element(1)?);
@@ -290,7 +290,8 @@ fn target(
         return Some(());
     }
     let seed = mix(l.pointer(targets)?);
-    let picks: Vec<u64> = (0..rows.min(1 << 20)).map(|r| r * len + mix(seed ^ r) % len).collect();
+    let picks: Vec<u64> =
+        (0..rows.min(1 << 20)).map(|r| r.saturating_mul(len).saturating_add(mix(seed ^ r) % len)).collect();
     out.picked(l.pointer(n)?, elem, elem, &picks, access);
     Some(())
 }

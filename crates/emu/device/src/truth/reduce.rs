@@ -51,7 +51,7 @@ pub(super) fn reduce(launch: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
         // The second destination lies like the first; its elements are indices where positions are searched.
         let indexed = ["ArgMin", "ArgMax", "MinOps", "MaxOps"].iter().any(|n| text.contains(n));
         let second = if indexed { 8 } else { out_scalar };
-        let scaled = |s: i64| s / out_scalar.cast_signed() * second.cast_signed();
+        let scaled = |s: i64| (s / out_scalar.cast_signed()).saturating_mul(second.cast_signed());
         let written: Vec<_> = written.iter().map(|&(n, s)| (n, scaled(s))).collect();
         out.strided(tail.u64(16)?, second, &written, access);
     }

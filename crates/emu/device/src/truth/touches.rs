@@ -18,6 +18,11 @@ const SECTOR: u64 = 32;
 /// More ranges than this for one operand are not kept apart: its smallest gaps are closed.
 const MAX_RANGES: u64 = 4096;
 
+/// `bytes` in whole sectors.
+const fn sectors(bytes: u64) -> u64 {
+    bytes.saturating_add(SECTOR - 1) & !(SECTOR - 1)
+}
+
 /// What a kernel does to an operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Access {
@@ -112,7 +117,6 @@ impl<'a> Touches<'a> {
         steps.sort_unstable_by_key(|&(_, step)| step);
         let (mut span, mut bytes) = (elem, elem);
         let mut outer: Vec<(u64, u64)> = Vec::new();
-        let mut ranges = 1u64;
         for (n, step) in steps {
             let reach = step.saturating_mul(n - 1);
             let closes = outer.is_empty() && (step <= span || step - span < GAP);
@@ -120,7 +124,7 @@ impl<'a> Touches<'a> {
             bytes = if step <= span {
                 span.saturating_add(reach).min(bytes.saturating_mul(n))
             } else if step >= SECTOR {
-                bytes.next_multiple_of(SECTOR).saturating_mul(n)
+                sectors(bytes).saturating_mul(n)
             } else {
                 span.saturating_add(reach)
             };
@@ -128,12 +132,11 @@ impl<'a> Touches<'a> {
                 span = span.saturating_add(reach);
             } else {
                 outer.push((n, step));
-                ranges = ranges.saturating_mul(n);
             }
         }
-        while ranges > MAX_RANGES && !outer.is_empty() {
+        // Too many ranges to keep apart: close the smallest gaps.
+        while outer.iter().fold(1u64, |ranges, &(n, _)| ranges.saturating_mul(n)) > MAX_RANGES {
             let (n, step) = outer.remove(0);
-            ranges = ranges.div_ceil(n);
             span = span.saturating_add(step.saturating_mul(n - 1));
         }
         self.traffic = self.traffic.saturating_add(bytes.saturating_mul(access.passes()));
@@ -178,7 +181,7 @@ impl<'a> Touches<'a> {
         offsets.sort_unstable();
         let picks = offsets.len() as u64;
         offsets.dedup();
-        let moved = row.next_multiple_of(SECTOR).saturating_mul(picks);
+        let moved = sectors(row).saturating_mul(picks);
         self.traffic = self.traffic.saturating_add(moved.saturating_mul(access.passes()));
         self.spans(table, &offsets, row, access);
     }

@@ -4,7 +4,7 @@
 //!
 //! Fields, separated by tabs: `exact`, `guess` (family unknown) or `misfit` (family known, parameters did not fit), bytes of
 //! traffic, floating-point operations, touches in hexadecimal, grid, block, demangled name. Written line by line, so nothing is lost
-//! when the process ends at once.
+//! when the process ends at once; into `FILE.PID`, since programs start others (compiler workers) that use the device too.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,7 +19,9 @@ pub(super) struct Trace(File);
 
 impl Trace {
     pub(super) fn create(path: &Path) -> io::Result<Self> {
-        File::create(path).map(Self)
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}", std::process::id()));
+        File::create(name).map(Self)
     }
 
     /// Adds a line. A full disk loses lines, not the run.

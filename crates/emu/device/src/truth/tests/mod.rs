@@ -1,6 +1,9 @@
 //! Synthetic launches of real kernels: parameter blocks built by hand, ranges worked out by hand.
 //! Names and layouts are those of torch 2.15.0.
 
+mod families;
+mod lookups;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -308,45 +311,6 @@ fn tensors_that_carry_their_shape_speak_for_themselves() {
     case.touches(&[(A, 4000, false), (B, 4000, true), (C, 1000, true)]);
 }
 
-const GATHER: &str = "_ZN2at6native24vectorized_gather_kernelILi16ElEEvPcS2_PT0_illllb";
-
-fn gather(rows: u64) -> Case<'static> {
-    // 4 rows of 1 MiB out of a table.
-    let params = Params::new(72).u64s(0, &[A, B, C]).u32(24, 4).u64s(32, &[1 << 20, rows, 1 << 20, 1 << 20]);
-    Case {
-        name: GATHER,
-        layout: "0+8,8+8,16+8,24+4,32+8,40+8,48+8,56+8,64+1",
-        params,
-        grid: [4, 1, 1],
-        block: [256, 1, 1],
-    }
-}
-
-#[test]
-fn a_lookup_reads_the_rows_its_indices_name() {
-    let mut memory = memory();
-    memory.content.push((C, [5u64, 2, 5, 3].iter().flat_map(|v| v.to_le_bytes()).collect()));
-    let work = gather(10).run(&mut Truth::new(1), &memory);
-    let got: Vec<_> = work.touches.iter().map(|t| (t.range.start.0, t.range.len.0, t.write)).collect();
-    // Rows 2 and 3 lie together; row 5 is apart and read once.
-    let expected =
-        [(A, 4 << 20, true), (C, 32, false), (B + (2 << 20), 2 << 20, false), (B + (5 << 20), 1 << 20, false)];
-    assert_eq!(got, expected);
-    assert_eq!(work.source, Source::Exact);
-}
-
-#[test]
-fn a_lookup_by_numbers_that_are_not_there_draws_rows_by_seed() {
-    let table = |seed| {
-        let work = gather(1000).run(&mut Truth::new(seed), &memory());
-        assert_eq!(work.source, Source::Exact);
-        work.touches[2..].to_vec()
-    };
-    assert_eq!(table(1), table(1));
-    assert_ne!(table(1), table(2));
-    assert!(table(1).iter().all(|t| t.range.start.0 >= B && t.range.end().0 <= B + (1000 << 20)));
-}
-
 #[test]
 fn concatenation_places_every_input_in_the_output() {
     // Two matrices of 100 × 300 and 100 × 100 floats side by side.
@@ -449,7 +413,7 @@ proptest! {
             0 => add(),
             1 => mean(8),
             2 => fused_adam(),
-            3 => gather(1000),
+            3 => lookups::gather(1000),
             4 => Case { name: ADD_STRIDED, layout: "0+4,8+648", params: Params::new(656).u32(0, 6).calculator(8, &[(2, &[4, 4, 4]), (3, &[8, 8, 8])]), grid: [1; 3], block: [1; 3] },
             _ => Case { name: ADD_STRIDED_CASTING, layout: "0+4,8+648", params: Params::new(656).u32(0, 6).calculator(8, &[(2, &[4, 4, 4]), (3, &[8, 8, 8])]), grid: [1; 3], block: [1; 3] },
         };
