@@ -122,7 +122,13 @@ fn page(s: &Status) -> String {
     let t = &s.tables;
     line(
         "tables",
-        format!("{}: {} execution IDs, {} block tables, {} rows", Bytes(t.bytes), t.exec_ids, t.block_tables, t.block_rows),
+        format!(
+            "{}: {} execution IDs, {} records of what follows, {} block tables",
+            Bytes(t.bytes),
+            t.exec_ids,
+            t.exec_records,
+            t.block_tables
+        ),
     );
     for stream in &s.progress {
         line(&format!("stream {}", stream.slot), format!("finished up to launch {}", stream.done));

@@ -70,7 +70,7 @@ impl Job<'_> {
     pub const fn to(&self) -> Place {
         match self.batch.lane {
             Lane::Evict => Place::Host,
-            _ => Place::Device(self.device),
+            Lane::Fault | Lane::Keep | Lane::Predicted => Place::Device(self.device),
         }
     }
 }
@@ -143,10 +143,10 @@ impl Desk {
         drop(state);
     }
 
-    /// Commands waiting, by lane of all devices together: fault, evict, predicted.
-    pub fn waiting(&self) -> [usize; 3] {
+    /// Blocks that wait, by lane, all devices together.
+    pub fn waiting(&self) -> [(Lane, usize); Lane::ALL.len()] {
         let state = lock(&self.state);
-        [Lane::Fault, Lane::Evict, Lane::Predicted].map(|lane| state.queues.iter().map(|(_, q)| q.waiting(lane)).sum())
+        Lane::ALL.map(|lane| (lane, state.queues.iter().map(|(_, queues)| queues.waiting(lane)).sum()))
     }
 
     /// Ends it for both sides; what waits is forgotten.

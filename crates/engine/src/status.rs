@@ -7,6 +7,7 @@ use crate::sync::lock;
 use crate::threads::Running;
 use crate::world::{Gpu, World};
 use deepum_core::engine::Snapshot;
+use deepum_core::queues::Lane;
 use deepum_protocol::shared::{Mode, ShimCounter};
 use deepum_protocol::status::{Device, Prefetch, RingStatus, Source, State, Status, StreamProgress, Tables};
 use std::collections::BTreeMap;
@@ -91,7 +92,6 @@ fn counters(running: &Running, world: &World) -> BTreeMap<String, u64> {
         }
     }
     let (own, queue) = (world.counters, world.stats);
-    let [fault, evict, predicted] = running.desk.waiting().map(|n| n as u64);
     let rest = [
         ("engine_observations", own.observations),
         ("engine_records", own.records),
@@ -105,10 +105,16 @@ fn counters(running: &Running, world: &World) -> BTreeMap<String, u64> {
         ("tools_remote_maps", queue.remote_maps),
         ("tools_foreign", queue.foreign),
         ("tools_malformed", queue.malformed),
-        ("waiting_fault", fault),
-        ("waiting_evict", evict),
-        ("waiting_predicted", predicted),
     ];
     all.extend(rest.map(|(name, value)| (name.to_owned(), value)));
+    for (lane, blocks) in running.desk.waiting() {
+        let name = match lane {
+            Lane::Fault => "waiting_fault",
+            Lane::Evict => "waiting_evict",
+            Lane::Keep => "waiting_keep",
+            Lane::Predicted => "waiting_predicted",
+        };
+        all.insert(name.to_owned(), blocks as u64);
+    }
     all
 }

@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- | --- |
 //! | `deepum-fault` | gate | nudges; driver notices | looks → inbox | waits: the driver's queue is the buffer, and counts what it drops |
 //! | `deepum-correlate` | inbox | looks; records, progress, results | commands → desk | predictions drop and are counted (`deepum-core`) |
-//! | `deepum-migrate` | desk | batches, fault lane first | results → desk, then a nudge | never: one batch at a time |
+//! | `deepum-migrate` | desk | batches, most urgent lane first | results → desk, then a nudge | never: one batch at a time |
 //! | `deepum-status` | socket | requests | status | refuses the client |
 //!
 //! ```text

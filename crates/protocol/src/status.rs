@@ -139,14 +139,12 @@ pub struct Prefetch {
 /// How big the learned tables are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Tables {
-    /// Execution IDs with a record of what follows them.
+    /// Execution IDs given out.
     pub exec_ids: u64,
-    /// Such records, all together.
+    /// Records of which execution follows which.
     pub exec_records: u64,
     /// Execution IDs with a UM-block table.
     pub block_tables: u64,
-    /// Rows in use in those, all together.
-    pub block_rows: u64,
     /// Memory of all tables.
     pub bytes: u64,
 }
