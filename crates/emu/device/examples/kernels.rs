@@ -17,7 +17,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut images = 0;
     // Containers lie one after another, each on an 8-byte boundary.
     while rest.len() >= 16 {
-        // SAFETY: a container lies here whole, or its header says more than is left, which is checked below.
         if rest[..4] != 0xba55_ed50u32.to_le_bytes() {
             rest = &rest[8..];
             continue;
