@@ -119,6 +119,7 @@ impl Engine {
                 exec_ids: Interner::new(config.exec_ids),
                 counters: Counters::default(),
                 budget: blocks,
+                fits: blocks,
                 front: Ticket(1),
                 faults_visible: true,
             },
@@ -307,9 +308,13 @@ impl Engine {
                 }
             }
         }
-        if known.residency.migrated(piece)
-            && let Some(at) = known.residency.find(piece.block)
-        {
+        let left = known.residency.migrated(piece);
+        if left && piece.cause == MigrationCause::Eviction {
+            known.was_full();
+        } else {
+            known.holds();
+        }
+        if left && let Some(at) = known.residency.find(piece.block) {
             match known.residency.get(at).ask() {
                 Ask::Unproven => {
                     known.counters.prefetch_useless += 1;
@@ -332,7 +337,10 @@ impl Engine {
             known.counters.prefetch_failed += u64::from(!ok);
         }
         match (to_device, ok) {
-            (true, true) => known.residency.fetched(at),
+            (true, true) => {
+                known.residency.fetched(at);
+                known.holds();
+            }
             (false, true) => known.residency.leave(at),
             (_, false) => {}
         }

@@ -21,6 +21,9 @@ pub struct Known {
     pub counters: Counters,
     /// Blocks the budget allows on the GPU.
     pub budget: usize,
+    /// Blocks that really fit: the budget, or what was there when the driver last had to evict, if less. Contexts,
+    /// workspaces and other programs take memory that we do not see.
+    pub fits: usize,
     /// Ticket of the launch at the front of the plan: uses before it are past.
     pub front: Ticket,
     /// Whether fault notices can be seen.
@@ -28,6 +31,14 @@ pub struct Known {
 }
 
 impl Known {
+    /// The driver evicted a block for room, so what is there is all that fits.
+    pub fn was_full(&mut self) {
+        self.fits = self.residency.blocks_on_device().clamp(1, self.budget.max(1));
+    }
+    /// Something became resident: at least what is there fits.
+    pub fn holds(&mut self) {
+        self.fits = self.fits.max(self.residency.blocks_on_device()).min(self.budget);
+    }
     /// Whether a planned launch is expected to need the block.
     pub fn is_expected(&self, block: &Block) -> bool {
         block.last_use >= self.front

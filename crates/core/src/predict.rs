@@ -15,7 +15,7 @@
 //! Which launch is next: the one issued next, if the host is ahead, for that is certain; beyond it, what the
 //! execution-ID table says.
 //!
-//! **Room.** The blocks of the plan may fill half the budget (the executing launch alone may fill all of it).
+//! **Room.** The blocks of the plan may fill half of what fits (the executing launch alone may fill all of it).
 //! A block is then safe until its use if it is younger than the other half, because no more than the plan's
 //! blocks are made resident meanwhile, and the driver evicts by age. So of resident blocks only the older
 //! half need the *touch* (a fetch that copies nothing) that makes them young again.
@@ -175,7 +175,7 @@ impl Predict {
         if self.plan[last].complete {
             return true;
         }
-        let room = if last == 0 { known.budget } else { known.budget / 2 };
+        let room = if last == 0 { known.fits } else { known.fits / 2 };
         if let Some(table) = self.plan[last].exec.and_then(|exec| tables.blocks_mut(exec)) {
             let chain = table.chain();
             while let Some(&block) = chain.get(self.plan[last].walked) {
@@ -262,7 +262,7 @@ impl Predict {
         let mut ahead = Vec::new();
         table.walk(block, &mut ahead);
         for &next in ahead.iter().skip(1) {
-            if self.in_plan >= known.budget {
+            if self.in_plan >= known.fits {
                 return;
             }
             self.want(index, next, known, out);
@@ -299,7 +299,7 @@ impl Predict {
 
 /// Touches a block that is on the GPU, if it might be evicted before it is used.
 fn keep(at: Handle, known: &mut Known, out: &mut Commands) {
-    if known.residency.age(at) >= (known.budget / 2) as u64 {
+    if known.residency.age(at) >= (known.fits / 2) as u64 {
         known.counters.touch_asked += 1;
         known.residency.asked(at);
         out.push(Command::Fetch { block: known.residency.get(at).block, why: Why::Keep });

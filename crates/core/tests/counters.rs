@@ -19,12 +19,13 @@ struct Bench {
 }
 
 impl Bench {
-    /// `blocks` fit; 100 are allocated, so it is awake.
+    /// 20 blocks fit and 20 others are there; 100 are allocated, so it is awake.
     fn new(config: impl FnOnce(&mut Config), queue: usize) -> Self {
         let mut set_up = Config::new(PolicyName::Deepum, Bytes(20 * UmBlock::SIZE.get()));
         config(&mut set_up);
         let mut bench = Self { engine: Engine::new(set_up), queues: Queues::new(queue), seq: 0 };
         bench.tell(Event::Alloc { range: AddrRange::new(DevAddr(0), Bytes(100 * UmBlock::SIZE.get())) });
+        (60..80).for_each(|block| bench.done(block, DEVICE, true));
         bench
     }
     fn tell(&mut self, event: Event<'_>) {

@@ -95,6 +95,20 @@ fn without_fault_notices_the_arguments_are_enough() {
 }
 
 #[test]
+fn a_memory_that_others_use_too_is_found_out_from_the_drivers_evictions() {
+    let mut layout = Layout::default();
+    let works = training_step(&mut layout, 24, 12, 14000);
+    let (told, real) = (layout.blocks() * 3 / 4, layout.blocks() * 3 / 8);
+    let faults = |policy| {
+        let mut world = World::new(config(policy, told), real);
+        layout.tensors.iter().for_each(|&tensor| world.alloc(tensor));
+        (0..4).map(|_| world.iterate(&works, 500).faults).collect::<Vec<u64>>()
+    };
+    let (demand, deepum) = (faults(PolicyName::Demand), faults(PolicyName::Deepum));
+    assert!(deepum[3] * 20 <= demand[3], "{deepum:?} against {demand:?}");
+}
+
+#[test]
 fn when_everything_fits_the_engine_sleeps_and_nothing_moves() {
     let mut layout = Layout::default();
     let works = training_step(&mut layout, 6, 12, 12000);
