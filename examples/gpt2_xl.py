@@ -11,7 +11,7 @@ parser.add_argument("--iterations", type=int, default=6)
 args = parser.parse_args()
 
 torch.manual_seed(0)
-config = GPT2Config(n_embd=1600, n_layer=48, n_head=25, attn_implementation="eager")
+config = GPT2Config(n_embd=1600, n_layer=48, n_head=25)
 with torch.device("cuda"):
     model = GPT2LMHeadModel(config)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
