@@ -20,6 +20,10 @@
 //! blocks are made resident meanwhile, and the driver evicts by age. So of resident blocks only the older
 //! half need the *touch* (a fetch that copies nothing) that makes them young again.
 //!
+//! **The first time.** An execution ID that never ran has no chain. If its launch is issued, what its arguments
+//! reach stands in for one: known hundreds of launches before the GPU comes there. In PyTorch that is every
+//! launch whose tensors got other addresses, which most do until the third iteration.
+//!
 //! **Contradiction.** A launch issued that is not the one predicted voids the plan: it is walked again from
 //! the executing launch, and fetches that only the void one wanted are taken back. A fault the executing
 //! launch's chain lacked restarts its walk at the faulted block.
@@ -72,6 +76,7 @@ pub struct Predict {
     /// Blocks whose fetch no longer has a planned launch, unless the next step of the walk finds one.
     orphans: Vec<UmBlock>,
     spare: Vec<Vec<UmBlock>>,
+    stand_in: Vec<UmBlock>,
 }
 
 impl Predict {
@@ -87,6 +92,7 @@ impl Predict {
             last_issued: LaunchSeq(0),
             orphans: Vec::new(),
             spare: Vec::new(),
+            stand_in: Vec::new(),
         }
     }
 
@@ -176,16 +182,26 @@ impl Predict {
             return true;
         }
         let room = if last == 0 { known.fits } else { known.fits / 2 };
-        if let Some(table) = self.plan[last].exec.and_then(|exec| tables.blocks_mut(exec)) {
-            let chain = table.chain();
-            while let Some(&block) = chain.get(self.plan[last].walked) {
-                if self.in_plan >= room {
-                    return false;
-                }
-                self.plan[last].walked += 1;
-                self.want(last, block, known, out);
+        let Planned { seq, exec, .. } = self.plan[last];
+        let mut stand_in = std::mem::take(&mut self.stand_in);
+        let table = exec.and_then(|exec| tables.blocks_mut(exec));
+        let chain = match table {
+            Some(table) if table.is_settled() => table.chain(),
+            _ => {
+                stand_in.clear();
+                stand_in.extend(known.window.get(seq).into_iter().flat_map(Issued::blocks));
+                &stand_in
             }
+        };
+        while let Some(&block) = chain.get(self.plan[last].walked) {
+            if self.in_plan >= room {
+                self.stand_in = stand_in;
+                return false;
+            }
+            self.plan[last].walked += 1;
+            self.want(last, block, known, out);
         }
+        self.stand_in = stand_in;
         self.plan[last].complete = true;
         true
     }

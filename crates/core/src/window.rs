@@ -20,6 +20,9 @@ use crate::units::{AddrRange, ExecId, LaunchSeq, StreamSlot, UmBlock};
 /// Most launches held. CUDA stops the host at about 1,024 launches a stream; this is room for several.
 pub const LIMIT: usize = 8192;
 
+/// How far one operand of a launch is followed before the next: 32 MiB, one call of the mover (facts 4.1).
+pub const STRIDE: usize = 16;
+
 /// One issued launch.
 #[derive(Clone, Debug)]
 pub struct Issued {
@@ -45,9 +48,17 @@ impl Issued {
         let (start, end) = (block.start(), block.range().end());
         self.reach.iter().any(|range| range.start < end && range.end() > start)
     }
-    /// Every block its arguments reach into, in argument order; one named by two arguments comes twice.
+    /// Every block its arguments reach into; one named by two arguments comes twice. Operands advance together, as
+    /// they do in a kernel, in strides of up to [`STRIDE`] blocks of the longest.
     pub fn blocks(&self) -> impl Iterator<Item = UmBlock> + '_ {
-        self.reach.iter().flat_map(|range| range.blocks())
+        let longest = self.reach.iter().map(|range| range.blocks().len()).max().unwrap_or(0);
+        let strides = longest.div_ceil(STRIDE);
+        (0..strides).flat_map(move |n| {
+            self.reach.iter().flat_map(move |range| {
+                let (first, end) = (range.blocks().len() * n / strides, range.blocks().len() * (n + 1) / strides);
+                range.blocks().skip(first).take(end - first)
+            })
+        })
     }
 }
 
@@ -220,6 +231,19 @@ mod tests {
         let blocks: Vec<u64> = window.get(LaunchSeq(1)).unwrap().blocks().map(|block| block.0).collect();
         assert_eq!(blocks, [0, 1, 10], "the second pointer names the same PT block again");
         assert!(!window.get(LaunchSeq(1)).unwrap().may_touch(UmBlock(2)));
+    }
+
+    #[test]
+    fn operands_advance_together() {
+        let mut map = PtBlocks::default();
+        map.report(AddrRange::new(UmBlock(100).start(), Bytes::mib(2 * 40)), true);
+        map.report(AddrRange::new(UmBlock(200).start(), Bytes::mib(2 * 3)), true);
+        let mut window = Window::default();
+        issue(&mut window, &map, 1, 0, &[UmBlock(100).start(), UmBlock(200).start()]);
+        let blocks: Vec<u64> = window.get(LaunchSeq(1)).unwrap().blocks().map(|block| block.0).collect();
+        let expected: Vec<u64> =
+            (100..113).chain([200]).chain(113..126).chain([201]).chain(126..140).chain([202]).collect();
+        assert_eq!(blocks, expected);
     }
 
     #[test]

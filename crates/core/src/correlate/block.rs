@@ -109,7 +109,8 @@ impl BlockTable {
             self.chain_is_current = false;
             return true;
         }
-        if self.chain_is_current && self.chain.contains(&block) {
+        // While the first execution is learned every fault is new, and the chain not worth keeping up.
+        if (self.settled || self.chain_is_current) && self.chain().contains(&block) {
             return false;
         }
         let from = before.and_then(narrow).unwrap_or(self.end);

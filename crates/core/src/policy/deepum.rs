@@ -5,8 +5,9 @@
 //! execution ID. The plan (`predict`) is kept N launches ahead.
 //!
 //! Where we differ from the paper: it learns from faults alone, and so learns of a block only once it was
-//! missing. Here the arguments of the first execution count too ([`BlockTable::settle`]); and where no fault can
-//! be seen at all, they are all there is: every block they reach is taken to be used.
+//! missing. Here the arguments of the first execution count too: they stand in for the table until it ran
+//! (`predict`), and afterwards what they reach and was there is learned ([`BlockTable::settle`]). Where no fault
+//! can be seen at all, every block they reach is.
 //!
 //! [`BlockTable::settle`]: crate::correlate::BlockTable::settle
 
@@ -57,10 +58,10 @@ impl Deepum {
 impl Deepum {
     /// Judges the first execution of an execution ID by what its arguments reach.
     fn settle(&mut self, launch: &Issued, present: impl Fn(UmBlock) -> bool) {
-        if launch.reach.is_empty() {
+        let Some(exec) = launch.exec else { return };
+        if launch.reach.is_empty() && self.tables.blocks_mut(exec).is_none() {
             return;
         }
-        let Some(exec) = launch.exec else { return };
         let table = self.tables.blocks_or_new(exec);
         if !table.is_settled() {
             table.settle(launch.blocks().filter(|&block| present(block)));
@@ -79,17 +80,14 @@ impl Policy for Deepum {
         true
     }
     fn launch(&mut self, seq: LaunchSeq, known: &mut Known, out: &mut Commands) {
-        if !known.faults_visible
-            && let Some(launch) = known.window.get(seq)
-        {
-            self.settle(launch, |_| true);
-        }
         self.predict.launch(seq, known, &mut self.tables, out);
     }
     fn finished(&mut self, launch: &Issued, known: &mut Known) {
         self.predict.finished(launch, known);
+        // Where no fault can be seen, nothing tells what is absent.
         let residency = &known.residency;
-        self.settle(launch, |block| residency.find(block).is_some_and(|at| residency.get(at).on_device));
+        let there = |block| residency.find(block).is_some_and(|at| residency.get(at).on_device);
+        self.settle(launch, |block| !known.faults_visible || there(block));
     }
     fn progressed(&mut self, known: &mut Known, out: &mut Commands) {
         self.predict.advance(known, &mut self.tables, out);
