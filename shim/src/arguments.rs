@@ -76,7 +76,7 @@ impl Arguments {
         let places = bytes().flat_map(|(offset, bytes)| words(offset, bytes)).filter_map(|word| {
             let placed = map.find(DevAddr(word))?;
             pointers.add(DevAddr(word));
-            Some(StablePointer { allocation: placed.ordinal, offset: placed.offset })
+            (!placed.alone).then_some(StablePointer { allocation: placed.ordinal, block: placed.block })
         });
         match mode {
             ExecIdMode::Pointers => pointer_key(identity, shape, places),

@@ -7,12 +7,12 @@
 //! the 47 bits of user address space; a number that is no managed address nearly always ends at the first level.
 //!
 //!     address = root (13 bits) | leaf (13 bits) | inside the block (21 bits)
-//!     entry   = 0, or (ordinal + 1) << 32 | number of the block within its allocation
+//!     entry   = 0, or (ordinal + 1) << 32 | 1 << 31 if the allocation is this block alone | number of the block within it
 //!
 //! Invariants: readers load at most two words and never wait; writers hold the allocation lock ([`crate::registry`]); a leaf,
 //! once there, stays for good.
 
-use deepum_core::units::{AddrRange, Bytes, DevAddr, UmBlock};
+use deepum_core::units::{AddrRange, DevAddr, UmBlock};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 const FANOUT: usize = 1 << 13;
@@ -28,9 +28,14 @@ pub struct BlockMap {
 pub struct Placed {
     /// Number of the allocation: the lowest free one when it was made.
     pub ordinal: u32,
-    /// Distance from its start.
-    pub offset: Bytes,
+    /// Number of the UM block within it.
+    pub block: u32,
+    /// Whether the allocation is this block alone.
+    pub alone: bool,
 }
+
+/// The bit of an entry that says that an allocation is one block.
+const ALONE: u32 = 1 << 31;
 
 impl BlockMap {
     /// An empty map.
@@ -49,15 +54,16 @@ impl BlockMap {
         // SAFETY: a leaf not null was leaked by `leaf` below, so it is valid for good.
         let entry = unsafe { &(&*table)[leaf] }.load(Ordering::Relaxed);
         let ordinal = u32::try_from((entry >> 32).checked_sub(1)?).ok()?;
-        let offset = (entry & 0xffff_ffff) * UmBlock::SIZE.0 + addr.0 % UmBlock::SIZE.0;
-        Some(Placed { ordinal, offset: Bytes(offset) })
+        let low = u32::try_from(entry & 0xffff_ffff).ok()?;
+        Some(Placed { ordinal, block: low & !ALONE, alone: low & ALONE != 0 })
     }
 
     /// Names the blocks of a new allocation; blocks that have an owner keep it.
     pub fn insert(&self, range: AddrRange, ordinal: u32) {
+        let alone = if range.blocks().len() == 1 { ALONE } else { 0 };
         for (n, block) in (0u64..).zip(range.blocks()) {
             if let Some(entry) = self.entry(block) {
-                let new = (u64::from(ordinal) + 1) << 32 | n;
+                let new = (u64::from(ordinal) + 1) << 32 | u64::from(alone) | n;
                 // A taken entry stays as it is: that is what an owner means.
                 let _ = entry.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed);
             }
@@ -100,19 +106,22 @@ const fn indexes(block: UmBlock) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use deepum_core::units::Bytes;
 
     fn range(block: u64, blocks: u64) -> AddrRange {
         AddrRange::new(UmBlock(block).start(), Bytes(blocks * UmBlock::SIZE.0))
     }
 
     #[test]
-    fn an_address_is_its_allocation_and_offset() {
+    fn an_address_is_its_allocation_and_block() {
         let map = Box::new(BlockMap::new());
         map.insert(range(100, 3), 7);
         let at = |block: u64, inside: u64| map.find(DevAddr(UmBlock(block).start().0 + inside));
-        assert_eq!(at(100, 0), Some(Placed { ordinal: 7, offset: Bytes::ZERO }));
-        assert_eq!(at(102, 5), Some(Placed { ordinal: 7, offset: Bytes(2 * UmBlock::SIZE.0 + 5) }));
+        assert_eq!(at(100, 0), Some(Placed { ordinal: 7, block: 0, alone: false }));
+        assert_eq!(at(102, 5), Some(Placed { ordinal: 7, block: 2, alone: false }));
         assert_eq!(at(103, 0), None);
+        map.insert(range(200, 1), 8);
+        assert_eq!(at(200, 77), Some(Placed { ordinal: 8, block: 0, alone: true }));
         assert_eq!(at(99, UmBlock::SIZE.0 - 1), None);
     }
 

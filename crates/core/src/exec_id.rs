@@ -4,9 +4,11 @@
 //! launches must get one ID exactly when they will touch the same memory.
 //! Idea: a 64-bit *key*, computed in the program's thread, and a dense ID given out here.
 //! Two keys are on offer:
-//! - [`pointer_key`] (default): kernel, launch shape, and the managed pointers as (allocation, offset).
+//! - [`pointer_key`] (default): kernel, launch shape, and the managed pointers as (allocation, UM block in it).
 //!   Scalars are left out: dropout's Philox offset and Adam's step change in every iteration, and
-//!   with them in the key no launch would ever be seen twice (design, section 4.1).
+//!   with them in the key no launch would ever be seen twice (design, section 4.1). So are pointers into
+//!   allocations of a single block: PyTorch keeps small tensors there, and its optimizers' small temporaries
+//!   land in another place every other iteration, beside the same large ones.
 //! - [`raw_key`]: the paper's, kernel and raw argument bytes (DeepUM, ASPLOS'23, section 3.1).
 //!
 //! Invariants: keys are equal in every run and on every machine; IDs are dense, from 0, in order of
@@ -26,13 +28,13 @@ pub struct Shape {
 }
 
 /// A managed pointer that means the same in every run: which allocation, counted in the order the
-/// program made them, and how far into it.
+/// program made them, and which UM block of it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct StablePointer {
     /// Ordinal of the allocation.
     pub allocation: u32,
-    /// Distance from its start.
-    pub offset: Bytes,
+    /// Number of the block within it.
+    pub block: u32,
 }
 
 /// The key of a launch by kernel, shape and managed pointers, in argument order.
@@ -44,7 +46,7 @@ pub fn pointer_key(kernel: u64, shape: Shape, pointers: impl IntoIterator<Item =
     let [bx, by, bz] = shape.block.map(u64::from);
     // CUDA's limits are 2^31-1, 65535, 65535 for the grid and 1024 threads in a block, so nothing overlaps.
     let mix = Mix::new().word(kernel).word(gx | gy << 32 | gz << 48).word(bx | by << 16 | bz << 32);
-    let mix = pointers.into_iter().fold(mix, |mix, p| mix.word(u64::from(p.allocation)).word(p.offset.get()));
+    let mix = pointers.into_iter().fold(mix, |mix, p| mix.word(u64::from(p.allocation) << 32 | u64::from(p.block)));
     LaunchKey(mix.end())
 }
 
@@ -107,8 +109,8 @@ mod tests {
 
     const SHAPE: Shape = Shape { grid: [80, 1, 1], block: [256, 1, 1] };
 
-    fn at(allocation: u32, offset: u64) -> StablePointer {
-        StablePointer { allocation, offset: Bytes(offset) }
+    fn at(allocation: u32, block: u32) -> StablePointer {
+        StablePointer { allocation, block }
     }
 
     #[test]
