@@ -96,7 +96,11 @@ impl Script {
             .envs(self.env.iter().map(|(name, value)| (name, value)));
         let output = command.output().expect("the deepum executable starts");
         let device = FlightLog::open(&log).unwrap_or_else(|error| {
-            panic!("{:?} left no flight log ({error}); it said:\n{}", self.words, String::from_utf8_lossy(&output.stderr))
+            panic!(
+                "{:?} left no flight log ({error}); it said:\n{}",
+                self.words,
+                String::from_utf8_lossy(&output.stderr)
+            )
         });
         let shim = std::fs::read_to_string(&status).ok().and_then(|text| {
             let all: serde_json::Value = serde_json::from_str(&text).ok()?;

@@ -47,7 +47,9 @@ pub struct CompareArgs {
 
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let Gpu::Emulated(spec) = &args.gpu else {
-        bail!("compare needs virtual time and unlimited memory, which only an emulated device has; allowed: --gpu emu:PROFILE");
+        bail!(
+            "compare needs virtual time and unlimited memory, which only an emulated device has; allowed: --gpu emu:PROFILE"
+        );
     };
     let libraries = Libraries::find()?;
     let scratch;
@@ -63,11 +65,15 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     };
     let separator = if spec.contains(':') { ',' } else { ':' };
     let unlimited = Gpu::Emulated(format!("{spec}{separator}{UNLIMITED}"));
-    let plain = Launch { libraries: &libraries, gpu: &args.gpu, shim: false, policy: None, budget: None, flight_log: None };
+    let plain =
+        Launch { libraries: &libraries, gpu: &args.gpu, shim: false, policy: None, budget: None, flight_log: None };
 
     let mut runs = vec![("plain", plain.clone())];
     for policy in &args.policies {
-        runs.push((policy, Launch { shim: true, policy: Some(policy), budget: args.budget.as_deref(), ..plain.clone() }));
+        runs.push((
+            policy,
+            Launch { shim: true, policy: Some(policy), budget: args.budget.as_deref(), ..plain.clone() },
+        ));
     }
     runs.push(("unlimited", Launch { gpu: &unlimited, ..plain.clone() }));
 
@@ -76,8 +82,12 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         let log = folder.join(format!("{name}.log"));
         let launch = Launch { flight_log: Some(&log), ..launch };
         let status = watch(name, &launch, &args.command, &log, &folder.join(format!("{name}.out")))?;
-        let flight = FlightLog::open(&log)
-            .with_context(|| format!("the {name} run never reached the emulated device; is it a CUDA program?{}", tail(&folder.join(format!("{name}.out")))))?;
+        let flight = FlightLog::open(&log).with_context(|| {
+            format!(
+                "the {name} run never reached the emulated device; is it a CUDA program?{}",
+                tail(&folder.join(format!("{name}.out")))
+            )
+        })?;
         let row = Row::new(name, status.success(), &flight);
         match row.outcome {
             Outcome::Ok => {}

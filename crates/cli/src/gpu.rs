@@ -22,7 +22,9 @@ impl Gpu {
             Some(gpu) => gpu.clone(),
             None if real_gpu_present() => Self::Real,
             None => {
-                eprintln!("deepum: no NVIDIA GPU here; running on an emulated one (--gpu emu:{DEFAULT_PROFILE}): times are virtual, results are not computed");
+                eprintln!(
+                    "deepum: no NVIDIA GPU here; running on an emulated one (--gpu emu:{DEFAULT_PROFILE}): times are virtual, results are not computed"
+                );
                 Self::Emulated(DEFAULT_PROFILE.to_owned())
             }
         }
@@ -43,7 +45,8 @@ impl FromStr for Gpu {
             None if text == "emu" => Ok(Self::Emulated(DEFAULT_PROFILE.to_owned())),
             Some(("emu", spec)) => {
                 // Checked here, where a person reads the answer, and again by the device.
-                deepum_emu_device::config::Config::parse(spec, &deepum_model::Profile::NAMES).map_err(|error| error.to_string())?;
+                deepum_emu_device::config::Config::parse(spec, &deepum_model::Profile::NAMES)
+                    .map_err(|error| error.to_string())?;
                 Ok(Self::Emulated(spec.to_owned()))
             }
             _ => Err(format!(

@@ -69,7 +69,9 @@ impl Launch<'_> {
         match self.gpu {
             Gpu::Real => {
                 if !real_gpu_present() {
-                    bail!("no NVIDIA GPU here (/dev/nvidiactl or /dev/nvidia-uvm is missing); --gpu emu:v100-32g runs on an emulated one");
+                    bail!(
+                        "no NVIDIA GPU here (/dev/nvidiactl or /dev/nvidia-uvm is missing); --gpu emu:v100-32g runs on an emulated one"
+                    );
                 }
             }
             Gpu::Emulated(spec) => {

@@ -5,8 +5,8 @@
 //! installation). The folder of links lives under the user's own runtime folder, is named after
 //! the libraries it points to, and is made once.
 
-use deepum_core::mix::Mix;
 use anyhow::{Context, Result, bail, ensure};
+use deepum_core::mix::Mix;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};

@@ -32,8 +32,12 @@ impl Progress {
         if std::io::stderr().is_terminal() {
             let started = self.started;
             let bar = self.shown.get_or_insert_with(|| {
-                let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_elapsed(started.elapsed());
-                bar.set_style(ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("the template is a constant and valid"));
+                let bar =
+                    ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_elapsed(started.elapsed());
+                bar.set_style(
+                    ProgressStyle::with_template("{spinner} {elapsed} {msg}")
+                        .expect("the template is a constant and valid"),
+                );
                 bar
             });
             bar.set_message(what.to_owned());

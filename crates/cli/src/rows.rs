@@ -76,7 +76,8 @@ impl Row {
         let bounds = bounds(&log.entries);
         let steady = (bounds.len() > STEADY_FROM + 1).then(|| (bounds[STEADY_FROM], bounds[bounds.len() - 1]));
         let steady_count = bounds.len().saturating_sub(STEADY_FROM + 1) as f64;
-        let per_steady = |field: fn(&At) -> u64| steady.map(|(from, to)| (field(&to) - field(&from)) as f64 / steady_count);
+        let per_steady =
+            |field: fn(&At) -> u64| steady.map(|(from, to)| (field(&to) - field(&from)) as f64 / steady_count);
         let first = (bounds.len() > 1).then(|| (bounds[0], bounds[1]));
         Self {
             policy: policy.to_owned(),
@@ -125,7 +126,15 @@ fn bounds(entries: &[Entry]) -> Vec<At> {
 /// The table a person reads.
 pub fn table(rows: &[Row]) -> String {
     const HEADS: [&str; 9] = [
-        "", "outcome", "iterations", "first s", "steady s/it", "first faults", "faults/it", "GiB in, out/it", "of ideal",
+        "",
+        "outcome",
+        "iterations",
+        "first s",
+        "steady s/it",
+        "first faults",
+        "faults/it",
+        "GiB in, out/it",
+        "of ideal",
     ];
     let show = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
     let gib = |value: Option<f64>| show(value.map(|v| v / Bytes::gib(1).get() as f64), 2);
@@ -148,7 +157,8 @@ pub fn table(rows: &[Row]) -> String {
             row.share_of_ideal.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0)),
         ]);
     }
-    let widths: Vec<usize> = (0..HEADS.len()).map(|c| cells.iter().map(|row| row[c].len()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> =
+        (0..HEADS.len()).map(|c| cells.iter().map(|row| row[c].len()).max().unwrap_or(0)).collect();
     cells
         .iter()
         .map(|row| {
