@@ -231,7 +231,9 @@ mod tests {
         let key = |pointer: u64, scalar: u64, mode| packed(&layout, &bytes(&[pointer, scalar]), mode).0;
         assert_eq!(key(BASE, 1, ExecIdMode::Pointers), key(BASE, 2, ExecIdMode::Pointers));
         assert_ne!(key(BASE, 1, ExecIdMode::Raw), key(BASE, 2, ExecIdMode::Raw));
-        assert_ne!(key(BASE, 1, ExecIdMode::Pointers), key(BASE + 8, 1, ExecIdMode::Pointers));
+        let next_block = BASE + UmBlock::SIZE.0;
+        assert_eq!(key(BASE, 1, ExecIdMode::Pointers), key(BASE + 8, 1, ExecIdMode::Pointers), "the same UM block");
+        assert_ne!(key(BASE, 1, ExecIdMode::Pointers), key(next_block, 1, ExecIdMode::Pointers));
     }
 
     #[test]
