@@ -49,6 +49,18 @@ pub fn deepum() -> PathBuf {
     path
 }
 
+/// The Python that has this PyTorch.
+#[must_use]
+pub fn python(torch: Torch) -> PathBuf {
+    let venv = match torch {
+        Torch::Cu13 => ".venv",
+        Torch::Cu12 => ".venv-cu12",
+    };
+    let path = root().join(venv).join("bin/python");
+    assert!(path.exists(), "{} is missing: run scripts/setup --all first", path.display());
+    path
+}
+
 impl Script {
     /// `words`: a script under `tests/train`, and its arguments.
     #[must_use]
@@ -74,12 +86,7 @@ impl Script {
     /// Runs it to its end, with the shim.
     #[must_use]
     pub fn run(&self) -> Run {
-        let venv = root().join(match self.torch {
-            Torch::Cu13 => ".venv",
-            Torch::Cu12 => ".venv-cu12",
-        });
-        let python = venv.join("bin/python");
-        assert!(python.exists(), "{} is missing: run scripts/setup --all first", python.display());
+        let python = python(self.torch);
         let scratch = tempfile::tempdir().expect("a folder for the flight log");
         let (log, status) = (scratch.path().join("flight.log"), scratch.path().join("status.json"));
         let train = root().join("tests/train");

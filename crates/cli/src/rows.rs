@@ -73,7 +73,8 @@ impl Row {
             (false, 0) => Outcome::Failed,
             (false, _) => Outcome::OutOfMemory,
         };
-        let bounds = bounds(&log.entries);
+        // A run that broke off has no iterations worth comparing.
+        let bounds = if outcome == Outcome::Ok { bounds(&log.entries) } else { Vec::new() };
         let steady = (bounds.len() > STEADY_FROM + 1).then(|| (bounds[STEADY_FROM], bounds[bounds.len() - 1]));
         let steady_count = bounds.len().saturating_sub(STEADY_FROM + 1) as f64;
         let per_steady =
