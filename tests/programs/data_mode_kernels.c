@@ -1,0 +1,103 @@
+// The device side of data_mode.c, as nvcc would have left it in an object file: a fat binary, registered before main,
+// and one host stub for each kernel. The kernels have names and parameters but no instructions: it is the emulated device
+// that computes them, in data mode.
+#include "data_mode.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define P(n) ".param .u64 p" #n
+#define ENTRY(name) ".visible .entry deepum_test_" name "(" P(0) ", " P(1) ", " P(2) ", " P(3) ", " P(4) ", " P(5) ")\n{ ret; }\n"
+#define PTX                                                                                                       \
+    ".version 7.0\n.target sm_70\n.address_size 64\n" ENTRY("fill") ENTRY("copy") ENTRY("scale") ENTRY("axpy") ENTRY( \
+        "sum") ENTRY("gather") ENTRY("matmul")
+
+// A container with one uncompressed PTX entry for compute capability 7.0 (layout: crates/emu/device/src/fatbin/container.rs).
+static const struct {
+    uint32_t magic;
+    uint16_t version, header;
+    uint64_t size;
+    uint16_t kind, entry_version;
+    uint32_t entry_header;
+    uint64_t payload;
+    uint32_t packed, options;
+    uint16_t minor, major;
+    uint32_t arch, name, name_length;
+    uint64_t flags, zero, unpacked;
+    char text[(sizeof PTX + 7) / 8 * 8];
+} fatbin __attribute__((section(".nv_fatbin"), aligned(8))) = {
+    0xba55ed50, 1, 16, 64 + sizeof fatbin.text, 1, 0x101, 64, sizeof fatbin.text, 0, 0, 0, 7, 70, 0, 0, 0, 0, 0, PTX,
+};
+static const struct {
+    int magic, version;
+    const void *image;
+    void *origin;
+} wrapper __attribute__((section(".nvFatBinSegment"))) = {0x466243b1, 1, &fatbin, NULL};
+
+typedef struct {
+    unsigned x, y, z;
+} dim3;
+void **__cudaRegisterFatBinary(const void *);
+void __cudaRegisterFatBinaryEnd(void **), __cudaUnregisterFatBinary(void **);
+void __cudaRegisterFunction(void **, const void *, char *, const char *, int, void *, void *, void *, void *, int *);
+unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, stream_t);
+int __cudaPopCallConfiguration(dim3 *, dim3 *, size_t *, stream_t *);
+int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, stream_t);
+int __cudaGetKernel(void **, const void *), __cudaLaunchKernel(void *, dim3, dim3, void **, size_t, stream_t);
+
+enum { FILL, COPY, SCALE, AXPY, SUM, GATHER, MATMUL, KERNELS };
+static char names[KERNELS][24] = {"deepum_test_fill", "deepum_test_copy", "deepum_test_scale", "deepum_test_axpy",
+                                  "deepum_test_sum", "deepum_test_gather", "deepum_test_matmul"};
+// A stub's address stands for its kernel; the name's own address does as well.
+#define STUB(kernel) ((const void *)names[kernel])
+static void **registered;
+
+__attribute__((constructor)) static void before_main(void) {
+    registered = __cudaRegisterFatBinary(&wrapper);
+    for (int k = 0; k < KERNELS; k++)
+        __cudaRegisterFunction(registered, STUB(k), names[k], names[k], -1, NULL, NULL, NULL, NULL, NULL);
+    __cudaRegisterFatBinaryEnd(registered);
+}
+__attribute__((destructor)) static void after_main(void) { __cudaUnregisterFatBinary(registered); }
+
+void check(int status, const char *file, int line, const char *call) {
+    if (status == 0) return;
+    fprintf(stderr, "%s:%d: %s is CUDA error %d\n", file, line, call, status);
+    exit(1);
+}
+
+// `<<<grid, block, 0, stream>>>` as nvcc 12 and nvcc 13 write it, in turn.
+static void launch(int kernel, uint64_t elements, stream_t stream, uint64_t p[6]) {
+    static unsigned launches;
+    dim3 grid = {(unsigned)((elements + 255) / 256), 1, 1}, block = {256, 1, 1};
+    void *args[6] = {&p[0], &p[1], &p[2], &p[3], &p[4], &p[5]}, *handle;
+    size_t shared;
+    if (__cudaPushCallConfiguration(grid, block, 0, stream)) abort();
+    OK(__cudaPopCallConfiguration(&grid, &block, &shared, &stream));
+    if (launches++ % 2 == 0) {
+        OK(cudaLaunchKernel(STUB(kernel), grid, block, args, shared, stream));
+    } else {
+        OK(__cudaGetKernel(&handle, STUB(kernel)));
+        OK(__cudaLaunchKernel(handle, grid, block, args, shared, stream));
+    }
+}
+
+static uint64_t at(const float *p) { return (uint64_t)p; }
+static uint64_t number(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+#define LAUNCH(kernel, elements, ...) launch(kernel, elements, stream, (uint64_t[6]){__VA_ARGS__})
+
+void fill(float *out, uint64_t n, float value, stream_t stream) { LAUNCH(FILL, n, at(out), n, number(value)); }
+void copy(float *out, const float *in, uint64_t n, stream_t stream) { LAUNCH(COPY, n, at(out), at(in), n); }
+void scale(float *x, uint64_t n, float a, stream_t stream) { LAUNCH(SCALE, n, at(x), n, number(a)); }
+void axpy(float *y, const float *x, uint64_t n, float a, stream_t stream) { LAUNCH(AXPY, n, at(y), at(x), n, number(a)); }
+void sum(float *out, const float *x, uint64_t n, stream_t stream) { LAUNCH(SUM, n, at(out), at(x), n); }
+void gather(float *out, const float *in, const float *index, uint64_t n, uint64_t m, stream_t stream) {
+    LAUNCH(GATHER, n, at(out), at(in), at(index), n, m);
+}
+void matmul(float *c, const float *a, const float *b, uint64_t m, uint64_t n, uint64_t k, stream_t stream) {
+    LAUNCH(MATMUL, m * n, at(c), at(a), at(b), m, n, k);
+}
