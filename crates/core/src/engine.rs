@@ -144,7 +144,7 @@ impl Engine {
                 self.finish(out);
             }
             Event::Fault(fault) => self.fault(fault, out),
-            Event::Migrated(piece) => self.migrated(piece),
+            Event::Migrated(piece) => self.migrated(piece, out),
             Event::MoveDone { block, to, ok } => self.move_done(*block, *to, *ok),
             Event::Dropped { block } => self.dropped(*block),
             Event::FaultSource { up } => self.known.faults_visible = *up,
@@ -210,7 +210,7 @@ impl Engine {
                 Ask::Unproven => counters.prefetch_useless += 1,
                 _ => {}
             }
-            if matches!(block.ask(), Ask::Predicted | Ask::Populate | Ask::Evict) {
+            if matches!(block.ask(), Ask::Predicted | Ask::Populate | Ask::Keep | Ask::Evict) {
                 out.push(Command::Cancel { block: block.block });
             }
         });
@@ -279,13 +279,13 @@ impl Engine {
                 known.residency.set_ask(at, Ask::None);
                 out.push(Command::Cancel { block: fault.block });
             }
-            Ask::None | Ask::Populate | Ask::Urgent => {}
+            Ask::None | Ask::Populate | Ask::Urgent | Ask::Keep => {}
         }
         known.residency.faulted(at);
         self.policy.fault(at, known, out);
     }
 
-    fn migrated(&mut self, piece: &Migration) {
+    fn migrated(&mut self, piece: &Migration, out: &mut Commands) {
         let known = &mut self.known;
         let counters = &mut known.counters;
         let device = Place::Device(known.residency.device());
@@ -320,9 +320,11 @@ impl Engine {
                     known.counters.prefetch_useless += 1;
                     known.residency.set_ask(at, Ask::None);
                 }
-                Ask::Evict => known.residency.set_ask(at, Ask::None),
-                _ => {}
+                Ask::Keep => known.residency.set_ask(at, Ask::None),
+                Ask::Evict => return known.residency.set_ask(at, Ask::None),
+                Ask::None | Ask::Populate | Ask::Urgent | Ask::Predicted => {}
             }
+            self.policy.evicted(at, known, out);
         }
     }
 
@@ -346,7 +348,7 @@ impl Engine {
         }
         match (to_device, ask) {
             (true, Ask::Predicted) if ok => known.residency.set_ask(at, Ask::Unproven),
-            (true, Ask::Predicted | Ask::Urgent | Ask::Populate) | (false, Ask::Evict) => {
+            (true, Ask::Predicted | Ask::Urgent | Ask::Populate | Ask::Keep) | (false, Ask::Evict) => {
                 known.residency.set_ask(at, Ask::None);
             }
             _ => {}

@@ -224,7 +224,7 @@ impl Predict {
                 known.residency.asked(at);
                 out.push(Command::Fetch { block, why: Why::Predicted { by } });
             }
-            Ask::Populate | Ask::Urgent | Ask::Predicted => {}
+            Ask::Populate | Ask::Urgent | Ask::Predicted | Ask::Keep => {}
         }
         if matches!(known.residency.get(at).ask(), Ask::Predicted | Ask::Unproven) {
             let planned = &mut self.plan[index];
@@ -285,6 +285,23 @@ impl Predict {
         }
     }
 
+    /// The driver evicted a block. If the plan needs it, it is fetched again, unless the plan fills the memory by
+    /// itself.
+    ///
+    /// This is also what keeps touches honest. Blocks are needed in the order in which they were last, which is the
+    /// order in which they are evicted; one touch that comes too late would be a transfer, push out the next
+    /// block to be touched, and so on through all of them.
+    pub fn evicted(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
+        let state = known.residency.get(at);
+        if !known.is_expected(state) || self.in_plan * 4 >= known.fits * 3 {
+            return;
+        }
+        let ticket = if state.next_use >= known.front { state.next_use } else { state.last_use };
+        let index = usize::try_from(ticket.0 - known.front.0).expect("the plan is short");
+        let block = state.block;
+        self.want(index, block, known, out);
+    }
+
     /// The plan was wrong: it is walked again from the executing launch by the next [`Self::advance`].
     fn restart(&mut self, known: &mut Known) {
         known.front = Ticket(known.front.0 + self.plan.len() as u64);
@@ -317,6 +334,9 @@ impl Predict {
 fn keep(at: Handle, known: &mut Known, out: &mut Commands) {
     if known.residency.age(at) >= (known.fits / 2) as u64 {
         known.counters.touch_asked += 1;
+        if known.residency.get(at).ask() == Ask::None {
+            known.residency.set_ask(at, Ask::Keep);
+        }
         known.residency.asked(at);
         out.push(Command::Fetch { block: known.residency.get(at).block, why: Why::Keep });
     }

@@ -8,7 +8,7 @@
 //!
 //! Invariants:
 //! - a block waits at most once: a fault overtakes the same block's prefetch or eviction, a prefetch
-//!   or touch replaces its eviction, and an eviction those, but never a fault;
+//!   or touch replaces its eviction, and an eviction those, but never a fault; a prefetch replaces a touch;
 //! - a fetch of a block in the range given out last is not queued again: it is being carried out;
 //! - the other lanes are bounded by the number of managed blocks, since none waits twice, and drop nothing; the predicted lane holds at most its limit and drops what comes beyond it.
 //!
@@ -136,8 +136,9 @@ impl Queues {
         match (before, lane) {
             (Some(Lane::Fault), _) => return Pushed::Known,
             (Some(before), lane) if before == lane => return Pushed::Known,
-            // It waits to be fetched already, and is in its place.
-            (Some(Lane::Keep), Lane::Predicted) | (Some(Lane::Predicted), Lane::Keep) => return Pushed::Known,
+            // It waits to be fetched already, and is in its place. (The other way round it is known to have left: no
+            // longer a touch.)
+            (Some(Lane::Predicted), Lane::Keep) => return Pushed::Known,
             (before, Lane::Predicted) if self.live[Lane::Predicted as usize] >= self.limit => {
                 // The block is wanted: better not evicted, even if the fetch has no room.
                 if before == Some(Lane::Evict) {
@@ -158,7 +159,8 @@ impl Queues {
     }
 
     fn cancel(&mut self, block: UmBlock) -> Pushed {
-        Pushed::Cancelled(self.take_out(block, Lane::Predicted) || self.take_out(block, Lane::Evict))
+        let lanes = [Lane::Predicted, Lane::Evict, Lane::Keep];
+        Pushed::Cancelled(lanes.into_iter().any(|lane| self.take_out(block, lane)))
     }
 
     /// Takes `block` out if it waits in `lane`.

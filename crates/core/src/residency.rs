@@ -32,6 +32,8 @@ pub enum Ask {
     Predicted,
     /// A predicted fetch arrived, and no launch has used it yet.
     Unproven,
+    /// A touch is on its way: it is there, and is to stay.
+    Keep,
     /// An eviction is on its way.
     Evict,
 }

@@ -43,6 +43,9 @@ impl SlowTable {
         }
         let mut chain = Vec::new();
         self.start.into_iter().for_each(|start| visit(self, start, &mut chain));
+        let mut entries: Vec<u64> = self.rows.values().flatten().map(|(tag, _)| *tag).collect();
+        entries.sort_unstable();
+        entries.into_iter().for_each(|entry| visit(self, entry, &mut chain));
         chain
     }
     /// `fresh` is whether the chain was asked for since the last change.
@@ -186,7 +189,7 @@ impl SlowQueues {
         let waits = self.find(block).map(|(lane, _)| lane);
         let (lane, by) = match command {
             Command::Cancel { .. } => {
-                let lane = waits.filter(|lane| matches!(lane, Lane::Predicted | Lane::Evict));
+                let lane = waits.filter(|lane| *lane != Lane::Fault);
                 lane.into_iter().for_each(|lane| self.take_out(lane, block));
                 return Pushed::Cancelled(lane.is_some());
             }
@@ -200,18 +203,20 @@ impl SlowQueues {
             self.take_out(Lane::Evict, block);
             return Pushed::Known;
         }
-        let fetches = [Lane::Keep, Lane::Predicted];
         match waits {
             Some(Lane::Fault) => return Pushed::Known,
             Some(before) if before == lane => return Pushed::Known,
-            Some(before) if fetches.contains(&before) && fetches.contains(&lane) => return Pushed::Known,
+            Some(Lane::Predicted) if lane == Lane::Keep => return Pushed::Known,
             _ => {}
+        }
+        if lane == Lane::Predicted && self.lane(lane).len() >= self.limit {
+            if waits == Some(Lane::Evict) {
+                self.take_out(Lane::Evict, block);
+            }
+            return Pushed::Full;
         }
         if let Some(before) = waits {
             self.take_out(before, block);
-        }
-        if lane == Lane::Predicted && self.lane(lane).len() >= self.limit {
-            return Pushed::Full;
         }
         self.lane(lane).push_back((block, by));
         if waits.is_some() { Pushed::Replaced } else { Pushed::Queued }

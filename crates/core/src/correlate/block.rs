@@ -9,8 +9,9 @@
 //! ```
 //!
 //! **Chain.** From the start block, successors newest first, each block once, depth first; branches passed
-//! over come after. This is the order in which the blocks are worth fetching. It is kept until the table
-//! changes, so that in steady state predicting a launch is reading a slice.
+//! over come after. This is the order in which the blocks are worth fetching. A row that was forgotten cuts it:
+//! what the walk does not reach goes behind, lowest block first. The chain is kept until the table changes, so
+//! that in steady state predicting a launch is reading a slice.
 //!
 //! **Nothing decays.** Correct prefetching removes the faults that taught the table. So a fault the chain
 //! holds teaches nothing, and a fault it lacks is hung behind the fault before it, or, being the first of
@@ -189,8 +190,16 @@ impl BlockTable {
         if !self.chain_is_current {
             let mut chain = std::mem::take(&mut self.chain);
             chain.clear();
+            let stride = Self::stride(self.geometry);
+            let mut seen = vec![false; self.words.len() / stride];
             if let Some(start) = self.start() {
-                self.walk(start, &mut chain);
+                self.follow(start, &mut seen, &mut chain);
+            }
+            let entries = self.words.iter().step_by(stride).zip(&seen);
+            let mut cut_off: Vec<u32> = entries.filter(|(n, seen)| **n != NONE && !**seen).map(|(n, _)| *n).collect();
+            cut_off.sort_unstable();
+            for block in cut_off {
+                self.follow(UmBlock(block.into()), &mut seen, &mut chain);
             }
             self.chain = chain;
             self.chain_is_current = true;
@@ -198,10 +207,15 @@ impl BlockTable {
         &self.chain
     }
 
-    /// The chain from `from` on, `from` included, appended to `out`.
+    /// What follows `from`, `from` included, appended to `out`.
     pub fn walk(&self, from: UmBlock, out: &mut Vec<UmBlock>) {
+        let mut seen = vec![false; self.words.len() / Self::stride(self.geometry)];
+        self.follow(from, &mut seen, out);
+    }
+
+    /// Depth first, newest successor first, leaving out entries that were `seen`.
+    fn follow(&self, from: UmBlock, seen: &mut [bool], out: &mut Vec<UmBlock>) {
         let stride = Self::stride(self.geometry);
-        let mut seen = vec![false; self.words.len() / stride];
         let mut ahead: Vec<u32> = narrow(from).into_iter().collect();
         while let Some(block) = ahead.pop() {
             let Some(at) = self.find(block) else {
@@ -303,6 +317,15 @@ mod tests {
             execution(&mut table, &[1000 + round * 7, 1000 + round * 11]);
             assert_eq!(chain(&mut table), all, "round {round}");
         }
+    }
+
+    #[test]
+    fn a_forgotten_row_does_not_cut_off_what_came_after_it() {
+        let mut table = table(4, 1, 4);
+        execution(&mut table, &[0, 1, 2, 3]);
+        table.settle([5].into_iter().map(UmBlock));
+        assert_eq!(table.successors(UmBlock(1)).next(), None, "5 took the row of 1, and with it the link to 2");
+        assert_eq!(chain(&mut table), [0, 1, 2, 3, 5]);
     }
 
     #[test]

@@ -97,6 +97,9 @@ impl Policy for Deepum {
         let block = known.residency.get(at).block;
         self.learn(block, known, out);
     }
+    fn evicted(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
+        self.predict.evicted(at, known, out);
+    }
     fn freed(&mut self, block: &Block, front: Ticket) {
         self.predict.freed(block, front);
     }

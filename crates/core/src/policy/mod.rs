@@ -41,6 +41,8 @@ pub trait Policy: Send + fmt::Debug {
     fn progressed(&mut self, _known: &mut Known, _out: &mut Commands) {}
     /// The GPU faulted on the block `at`, which is managed.
     fn fault(&mut self, _at: Handle, _known: &mut Known, _out: &mut Commands) {}
+    /// The block `at` has just left the GPU, not at our request.
+    fn evicted(&mut self, _at: Handle, _known: &mut Known, _out: &mut Commands) {}
     /// A block is about to be forgotten: its memory is freed.
     fn freed(&mut self, _block: &Block, _front: Ticket) {}
     /// The engine goes dormant: nothing is needed any more.
