@@ -37,6 +37,19 @@ pub struct Row {
     pub bytes_d2h_per_steady_iteration: Option<f64>,
     pub launches: u64,
     pub share_of_ideal: Option<f64>,
+    /// Launches of which the device knew exactly what they touch; of the others it took a seeded guess.
+    pub launches_decoded_exactly: u64,
+    pub argument_sets: ArgumentSets,
+}
+
+/// What the shim's argument sets named, against what the device knows was touched; UM blocks, summed over launches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct ArgumentSets {
+    pub launches: u64,
+    pub touched: u64,
+    pub named: u64,
+    pub missed: u64,
+    pub exceeding: u64,
 }
 
 /// Running totals of the device at the end of a launch.
@@ -95,6 +108,14 @@ impl Row {
             bytes_d2h_per_steady_iteration: per_steady(|at| at.d2h),
             launches: totals.launches,
             share_of_ideal: None,
+            launches_decoded_exactly: totals.exact_launches,
+            argument_sets: ArgumentSets {
+                launches: totals.named_launches,
+                touched: totals.blocks_touched,
+                named: totals.blocks_named,
+                missed: totals.blocks_missed,
+                exceeding: totals.blocks_exceeding,
+            },
         }
     }
 
@@ -122,6 +143,20 @@ fn bounds(entries: &[Entry]) -> Vec<At> {
         totals.push(before.max(At::of(entry)));
     }
     starts.into_iter().map(|start| totals[start]).collect()
+}
+
+/// One line for the last row that has argument sets: how far they were from the truth.
+pub fn argument_line(rows: &[Row]) -> Option<String> {
+    let row = rows.iter().rev().find(|row| row.argument_sets.touched > 0)?;
+    let sets = &row.argument_sets;
+    let share = |part: u64| part as f64 / sets.touched as f64 * 100.0;
+    Some(format!(
+        "{}: of the UM blocks its launches touched, their arguments left out {:.1} % and named {:.1} % more ({:.1} % of launches decoded exactly)\n",
+        row.policy,
+        share(sets.missed),
+        share(sets.exceeding),
+        row.launches_decoded_exactly as f64 / row.launches.max(1) as f64 * 100.0
+    ))
 }
 
 /// The table a person reads.
