@@ -3,7 +3,7 @@
 //! `programs/data_mode.c`, an ordinary CUDA program, runs a random workload per seed on the emulated device in data mode,
 //! where kernels compute, page moves carry real bytes, and a page that left a place is poisoned there. The truth is what it
 //! prints with the shim off and more memory than it needs. Every other way of running it must print the same, on a device
-//! that holds less than half of its buffers. `docs/data-mode.md` says what is in a workload and how long the long form takes.
+//! that cannot hold its buffers. `docs/data-mode.md` says what is in a workload and how long the long form takes.
 //!
 //! `SEEDS=1000` runs a thousand seeds.
 
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// More than any workload needs.
 const ROOMY: &str = "v100-32g:data=1";
-/// Less than half of what the smallest workload of the program has in buffers.
+/// Less than any workload has in buffers; half of what most have.
 const TIGHT: &str = "v100-32g:data=1,memory=16MiB";
 /// The drivers played, in turn.
 const DRIVERS: [&str; 4] = ["580", "560", "550", "535"];
@@ -201,8 +201,9 @@ fn results_are_the_same_bits_whatever_moves() {
     }
 
     // Each way moved what it is there to move.
-    let need = sum("deepum", |t| t.peak_managed) / outcomes[0].len() as u64;
-    assert!(need > 2 * (16 << 20), "the buffers have only {need} bytes");
+    for outcome in outcomes.iter().skip(1).flatten() {
+        assert!(outcome.totals.peak_managed > 16 << 20, "the buffers would have fitted: {:?}", outcome.totals);
+    }
     assert!(sum("demand", |t| t.d2h_eviction) > 0 && sum("demand", |t| t.h2d_user) == 0);
     assert!(sum("next_block", |t| t.h2d_user) > 0);
     assert!(sum("deepum", |t| t.h2d_user) > 0 && sum("deepum", |t| t.d2h_eviction) > 0);
