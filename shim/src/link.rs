@@ -46,21 +46,22 @@ pub struct Gpu {
 /// Makes the ring. Says whether there is one.
 pub fn prepare() -> bool {
     RING.get_or_init(|| {
-        let words: &'static [AtomicU64] = zeroed_words(HEADER_WORDS + CAPACITY)?;
+        let words: &'static [AtomicU64] = zeroed_words(HEADER_WORDS + CAPACITY, libc::MAP_PRIVATE)?;
         Ring::format(words).inspect_err(|e| log::error(&format!("{e}; DeepUM is off"))).ok()
     })
     .is_some()
 }
 
-/// Fresh memory that lives as long as the process. A forked child has its own copy.
-pub fn zeroed_words(count: usize) -> Option<&'static [AtomicU64]> {
-    // SAFETY: a new private mapping; nothing else is at that address.
+/// Fresh memory that lives as long as the process. A forked child has its own copy (`MAP_PRIVATE`) or the same
+/// (`MAP_SHARED`).
+pub fn zeroed_words(count: usize, sharing: c_int) -> Option<&'static [AtomicU64]> {
+    // SAFETY: a new mapping; nothing else is at that address.
     let at = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
             count * 8,
             libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            sharing | libc::MAP_ANONYMOUS,
             -1,
             0,
         )
@@ -84,6 +85,7 @@ pub fn started() -> bool {
 pub fn engine_off() {
     if let Some(ring) = ring() {
         ring.shared().set_mode(Mode::Off);
+        progress::open_gates();
     }
 }
 
@@ -122,9 +124,11 @@ fn start_now() {
     if STARTED.swap(true, Ordering::AcqRel) {
         return;
     }
+    let (progress, gates) = progress::page();
     let inputs = deepum_engine::Inputs {
         ring,
-        progress: progress::page(),
+        progress,
+        gates,
         devices: (0u8..)
             .zip(&gpus.list)
             .map(|(id, gpu)| deepum_engine::DeviceFacts {

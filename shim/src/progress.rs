@@ -1,40 +1,98 @@
-//! How far the GPU is: after each launch the stream itself writes the launch's sequence number into the stream's word of a
+//! What passes between the GPU and the engine without the program: progress words and the launch gate.
+//!
+//! *How far the GPU is*: after each launch the stream itself writes the launch's sequence number into the stream's word of a
 //! page that the engine reads with plain loads (facts 4.5).
 //!
-//! The page is ordinary memory registered with the driver, because a stream cannot write managed memory. It is written
-//! only while the engine is awake, and never by a stream being captured, where the write would become part of the graph.
+//! *How far it may go*: before each launch the stream waits for its device's gate word to reach the launch's number
+//! ([`deepum_protocol::gate`]). Where the driver cannot do that, which it says at the first try, there is no gate.
+//!
+//! The page is ordinary memory registered with the driver, because a stream cannot write managed memory. It is *shared*
+//! memory, because a process that forks writes to copies of its private pages, while the GPU goes on reading the old ones.
+//! Both operations are used only while the engine is awake, and never in a stream being captured, where they would
+//! become part of the graph.
 
 use crate::abi::{DevPtr, Ptr, SUCCESS, Status};
 use crate::real::genuine;
 use crate::streams::SLOTS;
-use crate::{link, log};
-use deepum_core::units::{LaunchSeq, StreamSlot};
+use crate::{link, log, opt};
+use deepum_core::units::{DeviceId, LaunchSeq, StreamSlot};
 use deepum_protocol::AtomicU64;
-use deepum_protocol::shared::{Shared, ShimCounter};
+use deepum_protocol::gate::Gates;
+use deepum_protocol::shared::{MAX_DEVICES, Shared, ShimCounter};
 use std::ffi::c_uint;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 struct Page {
     words: &'static [AtomicU64],
-    /// The same page for the GPU; 0 if it could not be registered.
+    gates: Gates,
+    /// The same page for the GPU; 0 if it could not be registered. The gate words come after the progress words.
     on_gpu: DevPtr,
 }
 
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: Status = 801;
+
 static PAGE: OnceLock<Option<Page>> = OnceLock::new();
 
-/// The progress words, one per stream slot. They stay 0 if the driver cannot write them, which is said once.
-pub fn page() -> &'static [AtomicU64] {
+/// Set when the driver refused a wait.
+static NO_WAITS: AtomicBool = AtomicBool::new(false);
+
+/// The progress words, one per stream slot, and the gates. The words stay 0 if the driver cannot write them, which is said
+/// once, and then there is no gate either.
+pub fn page() -> (&'static [AtomicU64], Gates) {
     let page = PAGE.get_or_init(|| {
-        let words = link::zeroed_words(SLOTS)?;
+        let words = link::zeroed_words(SLOTS + MAX_DEVICES, libc::MAP_SHARED)?;
+        // Open before the GPU can see it.
+        let gates = Gates::new(&words[SLOTS..]);
         let on_gpu = register(words).unwrap_or_else(|| {
             log::once!(
                 "the driver cannot write progress words: how far the GPU is stays unknown, and prefetches may come late"
             );
             0
         });
-        Some(Page { words, on_gpu })
+        Some(Page { words, gates, on_gpu })
     });
-    page.as_ref().map_or(&[], |page| page.words)
+    page.as_ref().map_or((&[], Gates::none()), |page| (&page.words[..SLOTS], page.gates))
+}
+
+/// Lets every launch start; for good, once the mode is off.
+pub fn open_gates() {
+    if let Some(page) = PAGE.get().and_then(Option::as_ref) {
+        page.gates.open();
+    }
+}
+
+/// Puts a wait for the gate into a stream, before the launch `seq`.
+pub fn wait(shared: &Shared<'_>, stream: Ptr, per_thread: bool, device: DeviceId, seq: LaunchSeq) {
+    /// `CU_STREAM_WAIT_VALUE_GEQ`.
+    const GREATER_OR_EQUAL: c_uint = 0;
+    let ordinal = usize::from(device.0);
+    if !opt::config().gate || ordinal >= MAX_DEVICES || NO_WAITS.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some(on_gpu) = on_gpu() else { return };
+    let wait = if per_thread {
+        genuine!(Cuda, "cuStreamWaitValue64_v2_ptsz", fn(Ptr, DevPtr, u64, c_uint) -> Status)
+    } else {
+        genuine!(Cuda, "cuStreamWaitValue64_v2", fn(Ptr, DevPtr, u64, c_uint) -> Status)
+    };
+    let at = on_gpu + (SLOTS + ordinal) as u64 * 8;
+    // SAFETY: the stream is the one the program is launching into; the word is inside the page, by the ordinal.
+    match wait.map(|wait| unsafe { wait(stream, at, seq.0, GREATER_OR_EQUAL) }) {
+        Some(SUCCESS) => shared.add(ShimCounter::GateWaits, 1),
+        Some(NOT_SUPPORTED) | None => {
+            NO_WAITS.store(true, Ordering::Relaxed);
+            log::once!("the driver has no 64-bit waits in streams: launches cannot wait for what is fetched for them");
+        }
+        // A stream handle that is none: the launch is refused, too.
+        Some(_) => {}
+    }
+}
+
+/// Where the GPU sees the page, if it does.
+fn on_gpu() -> Option<DevPtr> {
+    PAGE.get().and_then(Option::as_ref).map(|page| page.on_gpu).filter(|&at| at != 0)
 }
 
 fn register(words: &'static [AtomicU64]) -> Option<DevPtr> {
@@ -54,9 +112,7 @@ fn register(words: &'static [AtomicU64]) -> Option<DevPtr> {
 
 /// Puts a write of `seq` into a stream, behind the launch it follows.
 pub fn write(shared: &Shared<'_>, stream: Ptr, per_thread: bool, slot: StreamSlot, seq: LaunchSeq) {
-    let Some(on_gpu) = PAGE.get().and_then(Option::as_ref).map(|page| page.on_gpu).filter(|&at| at != 0) else {
-        return;
-    };
+    let Some(on_gpu) = on_gpu() else { return };
     let write = if per_thread {
         genuine!(Cuda, "cuStreamWriteValue64_v2_ptsz", fn(Ptr, DevPtr, u64, c_uint) -> Status)
     } else {

@@ -63,8 +63,12 @@ fn every_door_is_one_launch_and_one_call() {
 }
 
 #[test]
-fn progress_is_written_while_awake() {
-    passes("awake", plainly);
+fn progress_is_written_and_the_gate_waited_for_while_awake() {
+    let said = passes("awake", plainly);
+    assert_eq!(said.matches("no 64-bit waits").count(), 1, "{said}");
+    passes("awake", |c| {
+        c.arg("no-gate").env("DEEPUM_GATE", "0");
+    });
 }
 
 #[test]

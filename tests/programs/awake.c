@@ -1,12 +1,16 @@
-// Awake, each launch is followed by a write of its number into its stream's word; dormant and captured ones are not.
+// Awake, each launch is followed by a write of its number into its stream's word, and waits for its device's gate to be
+// open; dormant and captured ones do not. With an argument: there is no gate.
 #include "check.h"
 #include "cuda.h"
-int main(void) {
+int main(int argc, char **argv) {
+    (void)argv;
+    int gate = argc == 1;
     void *p, *graph;
     EQUAL(cudaMalloc(&p, 4 << 20), 0);
     ARGS(args, p);
     EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
     EQUAL(fake_calls("cuStreamWriteValue64_v2"), 0);
+    EQUAL(fake_calls("cuStreamWaitValue64_v2"), 0);
     ring()[RING_MODE] = 1;
     EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
     EQUAL(fake_calls("cuStreamWriteValue64_v2"), 1);
@@ -16,6 +20,10 @@ int main(void) {
     EQUAL(cuLaunchKernel(KERNEL, 1, 1, 1, 1, 1, 1, 0, (void *)0x5000, args, NULL), 0);
     EQUAL(fake_progress(0), 3);
     CHECK(fake_progress(1) != word);
+    EQUAL(fake_calls("cuStreamWaitValue64_v2"), 2 * gate);
+    EQUAL(fake_wait(0), 3 * gate);
+    // Behind the 512 progress words, that of device 0.
+    if (gate) EQUAL(fake_wait(1) & -4096ull, (word & -4096ull) + 4096);
     // The same stream, the same word; the legacy stream has two handles.
     EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, (void *)1), 0);
     EQUAL(fake_progress(1), word);
@@ -26,6 +34,9 @@ int main(void) {
     EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 1);
     EQUAL(fake_calls("cuStreamWriteValue64_v2"), 3);
     EQUAL(counter(PROGRESS_WRITES), 3);
+    // The refused launch had its wait before anybody knew.
+    EQUAL(fake_calls("cuStreamWaitValue64_v2"), 4 * gate);
+    EQUAL(counter(GATE_WAITS), 4 * gate);
     // A kernel's name and layout are asked for once, until a module goes.
     int asked = fake_calls("cuFuncGetName");
     for (int i = 0; i < 100; i++) EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
@@ -48,5 +59,12 @@ int main(void) {
     for (uint64_t i = 0; i < 600; i++) EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, (void *)(0x100000 + i * 64)), 0);
     EQUAL(counter(PROGRESS_WRITES) - writes + counter(NO_PROGRESS), 600);
     EQUAL(counter(NO_PROGRESS), 600 + 2 - 512);
+    // A driver that cannot is asked once more and never again.
+    if (gate) {
+        fake_fail("cuStreamWaitValue64_v2", 801);
+        int waits = fake_calls("cuStreamWaitValue64_v2");
+        for (int i = 0; i < 3; i++) EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
+        EQUAL(fake_calls("cuStreamWaitValue64_v2"), waits + 1);
+    }
     return 0;
 }

@@ -46,7 +46,7 @@ static inline volatile uint64_t *ring(void) {
     return found;
 }
 enum { RING_MODE = 32, RING_ISSUED = 48, RING_COUNTERS = 64 };
-enum { LAUNCHES, LAUNCHES_REFUSED, WITHOUT_LAYOUT, CAPTURED, LEFT_OUT, MANAGED_BYTES, MANAGED, KEPT, REFUSED, PT_NOTICES, PROGRESS_WRITES, NO_PROGRESS };
+enum { LAUNCHES, LAUNCHES_REFUSED, WITHOUT_LAYOUT, CAPTURED, LEFT_OUT, MANAGED_BYTES, MANAGED, KEPT, REFUSED, PT_NOTICES, PROGRESS_WRITES, NO_PROGRESS, GATE_WAITS };
 static inline uint64_t counter(int which) {
     static volatile uint64_t *words;
     if (!words) words = ring();

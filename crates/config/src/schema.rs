@@ -18,6 +18,8 @@ pub struct Config {
     pub host_budget: Option<Budget>,
     /// Launches that prefetching may run ahead.
     pub degree: u32,
+    /// Whether launches wait on the GPU for what is fetched for them, instead of faulting.
+    pub gate: bool,
     /// Geometry of the UM-block tables.
     pub table: Geometry,
     /// What makes two launches the same.
@@ -37,6 +39,7 @@ impl Default for Config {
             gpu_budget: Budget::Percent(100),
             host_budget: None,
             degree: 32,
+            gate: true,
             table: Geometry::default(),
             exec_id: ExecIdMode::Pointers,
             meminfo: MemInfo::Virtual,
@@ -116,6 +119,21 @@ pub const VARIABLES: &[Variable] = &[
             _ => Err(NotAllowed::new(v, "a whole number from 1 to 4096")),
         },
         default: |c| c.degree.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_GATE",
+        values: "0|1",
+        help: "1: a launch whose blocks are on their way waits for them on the GPU; 0: it starts, and faults on them, as in \
+               the paper",
+        set: |c, v| {
+            c.gate = match v.trim() {
+                "0" => false,
+                "1" => true,
+                _ => return Err(NotAllowed::new(v, one_of(&["0", "1"]))),
+            };
+            Ok(())
+        },
+        default: |c| u8::from(c.gate).to_string(),
     },
     Variable {
         name: "DEEPUM_TABLE",

@@ -39,6 +39,8 @@ counters! {
     exec_ids_refused,
     /// Launches that were not the ones the execution-ID table had predicted.
     launches_mispredicted,
+    /// Times the gate moved in front of another launch, whose blocks were on their way.
+    gates_closed,
     /// Fault notices, duplicates included.
     fault_entries,
     /// Fault events: one for each UM block in each batch.

@@ -76,6 +76,8 @@ pub struct Engine {
     keeps_budget: bool,
     awake: bool,
     last_batch: Option<u32>,
+    /// Where the gate stood when last asked.
+    gate: Option<LaunchSeq>,
     spill: Commands,
 }
 
@@ -128,6 +130,7 @@ impl Engine {
             keeps_budget: budget < config.device_memory,
             awake: false,
             last_batch: None,
+            gate: None,
             spill: Commands::new(),
         }
     }
@@ -371,6 +374,15 @@ impl Engine {
     /// Whether the shim is to send launches and progress. See the module.
     pub fn awake(&self) -> bool {
         self.awake
+    }
+    /// The first launch that shall not start yet: blocks fetched for it are on their way. Launches before it may run; with
+    /// nothing, all may. Ask after each step; the answer changes with the commands' outcomes alone, never with the GPU's
+    /// progress past it, so whoever waits for it waits a bounded time.
+    pub fn gate(&mut self) -> Option<LaunchSeq> {
+        let gate = self.policy.gate(&self.known);
+        self.known.counters.gates_closed += u64::from(gate.is_some() && gate != self.gate);
+        self.gate = gate;
+        gate
     }
     /// Every counter.
     pub fn counters(&self) -> &Counters {

@@ -28,6 +28,11 @@
 //! the executing launch, and fetches that only the void one wanted are taken back. A fault the executing
 //! launch's chain lacked restarts its walk at the faulted block.
 //!
+//! **Gate.** A launch that starts before its blocks have arrived faults block after block, each costing more than the
+//! transfer it waits for. So the first planned launch with fetches on their way shall not start yet: [`Predict::gate`].
+//! Every fetch ends in an event (arrived, failed, dropped, taken back, freed) or is one no longer, and none waits for the
+//! GPU, so the gate goes on by itself. What is in the plan only in part does not close it.
+//!
 //! Invariants: a block is not asked for again while a fetch of it is on its way, or while it is young; the
 //! plan is at most [`LONGEST`] launches; a fetch that no planned launch wants any more is taken back.
 //! Not here: learning from faults (`policy::deepum`), choosing what leaves (`evict`).
@@ -56,8 +61,10 @@ struct Planned {
     lacks: bool,
     /// Blocks of the plan whose last expected use this is.
     leaving: usize,
-    /// Its blocks whose predicted fetch is on its way or unproven.
+    /// Its blocks whose fetch is on its way or unproven.
     tracked: Vec<UmBlock>,
+    /// How many of those, from the first, are on their way no more.
+    ended: usize,
 }
 
 /// See the module.
@@ -69,6 +76,8 @@ pub struct Predict {
     lacking: usize,
     /// Blocks expected by some planned launch.
     in_plan: usize,
+    /// Planned launches, from the first, of which no block is on its way.
+    clear: usize,
     /// Execution IDs issued last, and those predicted after them.
     issued: History,
     predicted: History,
@@ -87,6 +96,7 @@ impl Predict {
             plan: VecDeque::new(),
             lacking: 0,
             in_plan: 0,
+            clear: 0,
             issued: History::default(),
             predicted: History::default(),
             last_issued: LaunchSeq(0),
@@ -134,6 +144,7 @@ impl Predict {
             self.spare.push(over.tracked);
             self.in_plan -= over.leaving;
             self.lacking -= usize::from(over.lacks);
+            self.clear = self.clear.saturating_sub(1);
             known.front = Ticket(ticket.0 + 1);
         }
     }
@@ -143,7 +154,8 @@ impl Predict {
         while self.walk_last(known, tables, out) && self.lacking <= self.degree && self.plan.len() < LONGEST {
             let Some((seq, exec)) = self.next(known, tables) else { break };
             let tracked = self.spare.pop().unwrap_or_default();
-            self.plan.push_back(Planned { seq, exec, walked: 0, complete: false, lacks: false, leaving: 0, tracked });
+            let (walked, complete, lacks, leaving, ended) = (0, false, false, 0, 0);
+            self.plan.push_back(Planned { seq, exec, walked, complete, lacks, leaving, tracked, ended });
         }
         self.take_back(known, out);
     }
@@ -226,11 +238,33 @@ impl Predict {
             }
             Ask::Populate | Ask::Urgent | Ask::Predicted | Ask::Keep => {}
         }
-        if matches!(known.residency.get(at).ask(), Ask::Predicted | Ask::Unproven) {
-            let planned = &mut self.plan[index];
+        let ask = known.residency.get(at).ask();
+        let planned = &mut self.plan[index];
+        if matches!(ask, Ask::Predicted | Ask::Unproven | Ask::Urgent) {
             planned.tracked.push(block);
+            self.clear = self.clear.min(index);
+        }
+        if matches!(ask, Ask::Predicted | Ask::Unproven) {
             self.lacking += usize::from(!std::mem::replace(&mut planned.lacks, true));
         }
+    }
+
+    /// The first planned launch that waits for a block on its way. Each entry of the plan is passed once.
+    pub fn gate(&mut self, known: &Known) -> Option<LaunchSeq> {
+        let on_its_way = |block: &UmBlock| {
+            let at = known.residency.find(*block);
+            at.is_some_and(|at| matches!(known.residency.get(at).ask(), Ask::Predicted | Ask::Urgent))
+        };
+        while let Some(planned) = self.plan.get_mut(self.clear) {
+            let rest = &planned.tracked[planned.ended..];
+            if let Some(ended) = rest.iter().position(on_its_way) {
+                planned.ended += ended;
+                return Some(planned.seq);
+            }
+            planned.ended = planned.tracked.len();
+            self.clear += 1;
+        }
+        None
     }
 
     /// Notes that the planned launch at `index` is expected to need a block.
@@ -305,7 +339,7 @@ impl Predict {
     /// The plan was wrong: it is walked again from the executing launch by the next [`Self::advance`].
     fn restart(&mut self, known: &mut Known) {
         known.front = Ticket(known.front.0 + self.plan.len() as u64);
-        (self.in_plan, self.lacking) = (0, 0);
+        (self.in_plan, self.lacking, self.clear) = (0, 0, 0);
         self.orphans.extend(self.plan.drain(..).flat_map(|planned| planned.tracked));
     }
 

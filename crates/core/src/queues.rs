@@ -178,6 +178,11 @@ impl Queues {
         true
     }
 
+    /// The batch given out last is over: its blocks may be asked for again.
+    pub fn done(&mut self) {
+        self.in_hand = None;
+    }
+
     /// The next thing to move: up to `most` consecutive blocks. Calling this says that the batch before is
     /// finished, or given up.
     ///

@@ -30,6 +30,7 @@ impl Bench {
     }
     fn tell(&mut self, event: Event<'_>) {
         self.engine.step(&event, &mut self.queues);
+        self.engine.gate();
     }
     fn launch(&mut self, key: u64) {
         self.seq += 1;

@@ -135,6 +135,9 @@ impl Desk {
         let token = job.token.take();
         let mut state = lock(&self.state);
         state.in_job = false;
+        if let Some((_, queues)) = state.queues.iter_mut().find(|(device, _)| *device == job.device) {
+            queues.done();
+        }
         if !state.closed {
             state.results.extend_from_slice(results);
             state.unseen = true;

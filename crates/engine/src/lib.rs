@@ -4,7 +4,7 @@
 //! order that does not depend on chance, and carries the commands out. Embedded, it lives in the program's own process.
 //!
 //! Start reading at [`threads`]: every thread and channel is in its table. In the order of the flow: [`sources`] (what is
-//! looked at), [`gate`] (who says when: [`pace`], [`calm`]), [`inbox`], [`world`] (one turn), [`desk`], [`migrate`] (stage 7).
+//! looked at), [`gate`] (who says when: [`pace`], [`calm`]), [`inbox`], [`world`] (one turn), [`desk`], [`migrate`] (stage 7); [`launch_gate`].
 //! [`pending`] counts the work, [`status`] and [`socket`] tell people, [`embedded`] ties it to the process.
 //!
 //! Invariants: same looks, same commands in the same order; every queue is bounded; the count of work is exact; nothing
@@ -16,6 +16,7 @@ pub mod desk;
 pub mod embedded;
 pub mod gate;
 pub mod inbox;
+pub mod launch_gate;
 pub mod migrate;
 #[cfg(not(loom))]
 pub mod pace;
@@ -30,6 +31,7 @@ pub mod world;
 use deepum_config::Config;
 use deepum_core::units::{Bytes, DeviceId};
 use deepum_protocol::AtomicU64;
+use deepum_protocol::gate::Gates;
 use deepum_protocol::ring::Ring;
 use std::fmt;
 
@@ -40,6 +42,8 @@ pub struct Inputs {
     pub ring: Ring<'static>,
     /// One word per stream slot, written by the GPU.
     pub progress: &'static [AtomicU64],
+    /// One word per GPU, which the streams wait for; none where they cannot.
+    pub gates: Gates,
     /// Every visible GPU, by CUDA ordinal.
     pub devices: Vec<DeviceFacts>,
     /// What the environment says.

@@ -24,6 +24,7 @@ use crate::calm::{BUSY, Calm, Saw, Wait};
 use crate::desk::Desk;
 use crate::gate::{Gate, Wake};
 use crate::inbox::Inbox;
+use crate::launch_gate::{LaunchGate, Watchdog};
 use crate::migrate::{self, Mover};
 use crate::pending::{Pending, Token};
 use crate::sources::{Notices, Watch};
@@ -71,6 +72,7 @@ pub struct Running {
     pub(crate) gate: Gate,
     inbox: Inbox<(Look, Token)>,
     pub(crate) desk: Desk,
+    launch_gate: LaunchGate,
     pub(crate) world: Mutex<World>,
     pub(crate) watch: Watch,
     pub(crate) ring: Ring<'static>,
@@ -126,6 +128,7 @@ impl Running {
             inbox: Inbox::new(LOOKS),
             desk: Desk::new(Arc::clone(&pending), &devices, pace == Pace::Driven),
             pending,
+            launch_gate: LaunchGate::new(inputs.gates, inputs.config.gate),
             watch: Watch::new(inputs.ring, &world.progress),
             world: Mutex::new(world),
             ring: inputs.ring,
@@ -179,7 +182,8 @@ impl Running {
         let mut calm = Calm::default();
         let mut saw = Saw::Nothing;
         let mut stats = Default::default();
-        while let Some(token) = self.wait(&mut calm, &mut saw) {
+        let mut watchdog = Watchdog::new(Instant::now());
+        while let Some(token) = self.wait(&mut calm, &mut saw, &mut watchdog) {
             if self.ring.shared().mode() == Mode::Off {
                 self.retire("the shim turned itself off".to_owned());
                 return;
@@ -204,8 +208,14 @@ impl Running {
     }
 
     /// Waits until there is something to look at; nothing once closed.
-    fn wait(&self, calm: &mut Calm, saw: &mut Saw) -> Option<Token> {
+    fn wait(&self, calm: &mut Calm, saw: &mut Saw, watchdog: &mut Watchdog) -> Option<Token> {
         loop {
+            if self.pace == Pace::Polling && watchdog.check(&self.launch_gate, Instant::now()) {
+                (self.say)(
+                    "no move has ended for too long while launches wait for one; from now on launches wait for nothing, and \
+                     may fault where they would have waited",
+                );
+            }
             let wait = match self.pace {
                 Pace::Driven => None,
                 Pace::Polling => Some(calm.after(*saw, self.ring.shared().mode() == Mode::Awake)),
@@ -239,7 +249,7 @@ impl Running {
     /// The correlate thread.
     fn correlate(&self) {
         while let Some((look, token)) = self.inbox.pop() {
-            let turn = lock(&self.world).observe(&look, &self.desk);
+            let turn = lock(&self.world).observe(&look, &self.desk, &self.launch_gate);
             if let Err(corrupt) = turn {
                 return self.turn_off(corrupt.to_string());
             }
@@ -287,8 +297,9 @@ impl Running {
         self.watch.progress_words()
     }
 
-    /// The process is going away: nothing is worth a line any more. Takes no lock.
+    /// The process is going away: nothing is worth a line or a wait any more. Takes no lock.
     pub fn program_ends(&self) {
+        self.launch_gate.give_up();
         self.ending.store(true, Ordering::Relaxed);
     }
 
@@ -320,6 +331,7 @@ impl Running {
         if self.off.set(why).is_err() {
             return false;
         }
+        self.launch_gate.give_up();
         self.gate.close();
         self.inbox.close();
         self.desk.close();

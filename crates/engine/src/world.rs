@@ -8,6 +8,7 @@
 //! Not here: locks and threads ([`crate::threads`]), what to do about an event (`deepum-core`).
 
 use crate::desk::{Desk, Moved};
+use crate::launch_gate::LaunchGate;
 use crate::sources::Progress;
 use crate::{DeviceFacts, Inputs};
 use deepum_core::command::Commands;
@@ -104,7 +105,7 @@ impl World {
     ///
     /// # Errors
     /// [`RingError`] if the ring is corrupt: nothing can be learned any more.
-    pub fn observe(&mut self, look: &Look, desk: &Desk) -> Result<(), RingError> {
+    pub fn observe(&mut self, look: &Look, desk: &Desk, gate: &LaunchGate) -> Result<(), RingError> {
         self.counters.observations += 1;
         self.stats = look.stats;
         self.records()?;
@@ -115,13 +116,17 @@ impl World {
             self.everywhere(&Event::FaultSource { up: false });
         }
         self.progress();
-        self.results(desk);
+        gate.moved(self.results(desk));
         desk.hand_over(|queues| {
             for (gpu, (_, queues)) in self.gpus.iter_mut().zip(queues) {
                 gpu.engine.hand_over(&mut gpu.commands, queues);
             }
         });
         self.set_mode();
+        let shared = self.ring.ring().shared();
+        for gpu in &mut self.gpus {
+            gate.set(usize::from(gpu.facts.id.0), gpu.engine.gate(), &shared);
+        }
         Ok(())
     }
 
@@ -193,13 +198,16 @@ impl World {
         });
     }
 
-    fn results(&mut self, desk: &Desk) {
+    /// How many there were.
+    fn results(&mut self, desk: &Desk) -> usize {
         let mut results = std::mem::take(&mut self.results);
         desk.take_results(&mut results);
+        let count = results.len();
         for moved in results.drain(..) {
             self.on(moved.device, &Event::MoveDone { block: moved.block, to: moved.to, ok: moved.ok });
         }
         self.results = results;
+        count
     }
 
     fn on(&mut self, device: DeviceId, event: &Event<'_>) {

@@ -5,6 +5,7 @@ mod common;
 use common::{RING, config, words};
 use deepum_core::units::{Bytes, DeviceId};
 use deepum_engine::{DeviceFacts, Inputs};
+use deepum_protocol::gate::Gates;
 use deepum_protocol::ring::Ring;
 use deepum_protocol::shared::Mode;
 use deepum_protocol::status::{State, Status};
@@ -33,6 +34,7 @@ fn child(case: &str) {
     let inputs = || Inputs {
         ring,
         progress: words(4),
+        gates: Gates::new(words(1)),
         devices: vec![DeviceFacts { id: DeviceId(0), uuid: [1; 16], memory: Bytes::gib(1), budget: Bytes::gib(1) }],
         config: config("deepum"),
         say: |line| eprintln!("deepum: {line}"),

@@ -79,6 +79,8 @@ shim_counters! {
     ProgressWrites = "progress_writes",
     /// Streams beyond the progress page: no progress is known of them.
     StreamsWithoutProgress = "streams_without_progress",
+    /// Waits for the launch gate put into streams.
+    GateWaits = "gate_waits",
 }
 
 /// The shared words of one ring.

@@ -112,6 +112,15 @@ int cuStreamWriteValue64_v2(void *stream, uint64_t at, uint64_t value, unsigned 
     *(volatile uint64_t *)at = value;
     return 0;
 }
+static uint64_t waited_at, waited;
+// The launch that waits, or the gate word it waits for: a gate that is closed would hold this program for ever.
+int cuStreamWaitValue64_v2(void *stream, uint64_t at, uint64_t value, unsigned flags) {
+    (void)stream;
+    ENTER;
+    waited_at = at, waited = value;
+    return flags == 0 && *(volatile int64_t *)at >= (int64_t)value ? 0 : 1;
+}
+uint64_t fake_wait(int word) { return word ? waited_at : waited; }
 uint64_t fake_progress(int word) { return word ? written_at : written; }
 
 #define DK void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream, void **params

@@ -107,6 +107,9 @@ impl Policy for Deepum {
         self.predict.stop(known, out);
         self.last_faults.clear();
     }
+    fn gate(&mut self, known: &Known) -> Option<LaunchSeq> {
+        self.predict.gate(known)
+    }
     fn tables(&self) -> TableSizes {
         let (planned_launches, planned_blocks) = self.predict.depth();
         TableSizes {

@@ -47,6 +47,10 @@ pub trait Policy: Send + fmt::Debug {
     fn freed(&mut self, _block: &Block, _front: Ticket) {}
     /// The engine goes dormant: nothing is needed any more.
     fn sleep(&mut self, _known: &mut Known, _out: &mut Commands) {}
+    /// The first launch that had better not start yet, because blocks fetched for it are on their way.
+    fn gate(&mut self, _known: &Known) -> Option<LaunchSeq> {
+        None
+    }
     /// What it has learned, for people.
     fn tables(&self) -> TableSizes {
         TableSizes::default()

@@ -106,6 +106,8 @@ pub struct State {
     pub sink: Option<Box<dyn NoticeSink>>,
     /// Set when a kernel died; answered by every later call.
     pub lost: Option<CuError>,
+    /// Whether it was said that a stream waits in vain.
+    pub said_stuck: bool,
     /// Numbers given out: tickets, notices, migrate calls.
     pub ticket_count: u64,
     /// Migrate calls so far.
@@ -193,6 +195,7 @@ impl Machine {
             late: std::collections::VecDeque::new(),
             sink: None,
             lost: None,
+            said_stuck: false,
             ticket_count: 0,
             migrate_count: 0,
             notice_count: 0,

@@ -9,8 +9,14 @@
 //! between host and device run beside it, on the model's copy engine of their direction. (Real GPUs overlap small
 //! kernels of different streams; training in PyTorch uses one stream for nearly all of them.)
 //!
-//! The device stands still for the engine at notices, at stream writes, before each launch, and after letting one of
-//! its threads go: see [`crate::pace`].
+//! A stream that comes to a wait is at it from then on, and goes on at the instant at which the word is right. Words are looked
+//! at whenever anything happens: the device writes some itself, and engine and program may write others at any
+//! such instant.
+//!
+//! The device stands still for the engine at notices, at stream writes, at waits, before each launch, and after letting
+//! one of its threads go: see [`crate::pace`].
+
+use std::time::{Duration, Instant};
 
 use deepum_core::units::{DeviceId, Nanos};
 use deepum_model::{KernelRun, Notice, Step};
@@ -19,7 +25,7 @@ use crate::error::{CuError, CuResult};
 use crate::machine::{Call, State, Ticket};
 use crate::start::Ending;
 use crate::stream::{Mark, Ready, StreamId};
-use crate::work::Work;
+use crate::work::{Condition, Word, Work};
 
 /// Where work under way stands.
 #[derive(Debug)]
@@ -30,6 +36,8 @@ pub enum Stage {
     Fault(Box<KernelRun>, Nanos),
     /// It is over.
     Over,
+    /// A stream waits for a word; nobody knows until when.
+    Waits(Word, Condition),
     /// A function of the program runs; nobody knows until when.
     Elsewhere,
 }
@@ -62,6 +70,9 @@ pub enum Until {
     Room(DeviceId, u32),
 }
 
+/// Real time without anything to happen in virtual time, before it is worth a line.
+const STUCK: Duration = Duration::from_secs(10);
+
 /// The next thing that happens. Order of variants decides between equal times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Next {
@@ -75,8 +86,14 @@ impl State {
     /// The earliest thing that can happen, but for work under way number `except`.
     fn next(&self, data: bool, except: Option<usize>) -> Option<(Nanos, Next)> {
         let points = self.running.iter().enumerate();
-        let points = points.filter(|(n, r)| Some(*n) != except && !matches!(r.stage, Stage::Elsewhere));
-        let points = points.map(|(n, r)| (r.at, Next::Point(n)));
+        let points = points.filter(|(n, _)| Some(*n) != except).filter_map(|(n, r)| {
+            let at = match &r.stage {
+                Stage::Elsewhere => return None,
+                Stage::Waits(word, condition) => self.holds(*word, *condition, data).then_some(r.at.max(self.now))?,
+                Stage::Walk(_) | Stage::Fault(..) | Stage::Over => r.at,
+            };
+            Some((at, Next::Point(n)))
+        });
         let late = self.late.front().map(|(at, _)| (*at, Next::Late));
         let ticket = self.tickets.last().map(|t| (t.at, Next::LetGo(*t)));
         let starts = self.streams.ready().filter_map(|(ready, device, work)| {
@@ -85,15 +102,33 @@ impl State {
                 Work::Copy(copy) if copy.direction == crate::work::Direction::OnDevice => {
                     self.compute_from(ready.at, device)?
                 }
-                Work::Wait(word, condition) => {
-                    let value = self.bytes(data).word(*word);
-                    condition.holds(value, word.value, word.wide).then_some(ready.at)?
-                }
                 _ => ready.at,
             };
             Some((at.max(self.now), Next::Start(ready)))
         });
         points.chain(late).chain(ticket).chain(starts).min()
+    }
+
+    fn holds(&self, word: Word, condition: Condition, data: bool) -> bool {
+        condition.holds(self.bytes(data).word(word), word.value, word.wide)
+    }
+
+    /// Nothing has been able to happen since `since`: after a while says once why, if it is a word that a stream waits for.
+    fn say_stuck(&mut self, since: Instant) {
+        if self.said_stuck || since.elapsed() < STUCK {
+            return;
+        }
+        let waits = self.running.iter().find_map(|r| match r.stage {
+            Stage::Waits(word, condition) => Some((r.stream, word, condition, r.at)),
+            _ => None,
+        });
+        let Some((stream, word, condition, at)) = waits else { return };
+        self.said_stuck = true;
+        crate::say(&format!(
+            "stream {} waits since {} ns for the word at {:#x} ({condition:?} {}), and nothing under way will write it: the \
+             program stands still, as it would on a GPU",
+            stream.0, at.0, word.addr.0, word.value
+        ));
     }
 
     fn compute_from(&self, at: Nanos, device: DeviceId) -> Option<Nanos> {
@@ -155,6 +190,7 @@ impl Call<'_> {
     /// If the process ends meanwhile, or a kernel died.
     pub fn run(&mut self, until: Until) -> CuResult {
         let data = self.machine.config.data;
+        let mut still = None;
         loop {
             if self.state.satisfied(until) {
                 break;
@@ -170,7 +206,10 @@ impl Call<'_> {
                     self.state.now = self.state.now.max(limit);
                     break;
                 }
-                None => self.linger()?,
+                None => {
+                    self.linger()?;
+                    self.state.say_stuck(*still.get_or_insert_with(Instant::now));
+                }
             }
             if let Some(error) = self.state.lost {
                 return Err(error);
@@ -228,7 +267,7 @@ impl Call<'_> {
         let now = self.state.now;
         let stage = std::mem::replace(&mut self.state.running[n].stage, Stage::Over);
         match stage {
-            Stage::Over | Stage::Elsewhere => {
+            Stage::Over | Stage::Waits(..) | Stage::Elsewhere => {
                 let done = self.state.running.swap_remove(n);
                 self.finish(done);
             }

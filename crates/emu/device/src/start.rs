@@ -32,8 +32,9 @@ pub enum Ending {
 impl Call<'_> {
     /// Starts the head of `stream`.
     pub(crate) fn start(&mut self, stream: StreamId) {
-        if self.state.streams.ready().any(|(r, _, work)| r.stream == stream && matches!(work, Work::Launch(_))) {
-            // Before a launch the engine sees everything so far (ARCHITECTURE section 5).
+        let seen = |work: &Work| matches!(work, Work::Launch(_) | Work::Wait(..));
+        if self.state.streams.ready().any(|(r, _, work)| r.stream == stream && seen(work)) {
+            // Before a launch, and before the wait in front of one, the engine sees everything so far (ARCHITECTURE section 5).
             self.settle(true);
         }
         let Some(device) = self.state.streams.device_of(stream) else { return };
@@ -64,7 +65,11 @@ impl Call<'_> {
                 running.ending = Ending::Copy(copy);
             }
             Work::Record(event) => self.state.events.reach(event, now),
-            Work::Nothing | Work::Wait(..) => {}
+            Work::Nothing => {}
+            Work::Wait(word, condition) => {
+                running.at = now + profile.stream_write_cost;
+                running.stage = Stage::Waits(word, condition);
+            }
             Work::Host(call) => {
                 running.stage = Stage::Elsewhere;
                 self.state.running.push(running);

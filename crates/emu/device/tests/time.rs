@@ -3,7 +3,7 @@
 mod common;
 
 use common::*;
-use deepum_core::units::Bytes;
+use deepum_core::units::{Bytes, DevAddr, Nanos};
 use deepum_emu_device::error::CuError;
 use deepum_emu_device::machine::{Cost, Machine};
 use deepum_emu_device::memory::Return;
@@ -178,6 +178,36 @@ fn a_stream_waits_for_a_word_and_a_function_of_the_program_runs_in_order() {
     );
     let unknown = m.call(Cost::Call, |c| c.word(deepum_core::units::DevAddr(word + 4), 0, true));
     assert_eq!(unknown, Err(CuError::InvalidValue), "words are aligned");
+}
+
+#[test]
+fn a_wait_costs_a_command_and_then_as_long_as_the_word_is_wrong() {
+    let m = machine("v100-32g");
+    let (waiter, writer) = (stream(&m), stream(&m));
+    let at = DevAddr(allocate(&m, Kind::Pinned, 4096).unwrap());
+    // What the host waits for a stream that waits for the last of `writes`, each by another stream, one after the other.
+    let waited = |writes: std::ops::RangeInclusive<u64>| {
+        let last = *writes.end();
+        call(&m, |c| {
+            c.synchronize(GPU)?;
+            let before = c.state.host;
+            for value in writes {
+                let word = c.word(at, value, true)?;
+                c.queue(writer, &[], Work::Write(word))?;
+            }
+            let word = c.word(at, last, true)?;
+            c.queue(waiter, &[], Work::Wait(word, Condition::GreaterEqual))?;
+            let tail = c.state.streams.tail(waiter);
+            c.run(Until::Reached(tail))?;
+            Ok(c.state.host - before)
+        })
+    };
+    let command = m.profile.stream_write_cost;
+    assert_eq!(waited(1..=3), Nanos(3 * command.0), "until the third write");
+    assert_eq!(waited(9..=9), command, "written while the wait itself took its time");
+    #[expect(clippy::reversed_empty_ranges, reason = "no write at all")]
+    let right_already = waited(8..=7);
+    assert_eq!(right_already, command);
 }
 
 #[test]

@@ -15,6 +15,7 @@ use deepum_engine::threads::{Drivers, Running};
 use deepum_engine::{DeviceFacts, Inputs};
 use deepum_kmod_bridge::{MigrateError, MigrateFailure, Notice, QueueBroken, QueueStats};
 use deepum_protocol::AtomicU64;
+use deepum_protocol::gate::Gates;
 use deepum_protocol::ring::{HEADER_WORDS, Record, Ring};
 use deepum_protocol::status::Pace;
 use std::collections::VecDeque;
@@ -59,6 +60,7 @@ struct State {
     calls: Vec<(AddrRange, Place)>,
     standing: Option<(AddrRange, Place)>,
     broken: Option<QueueBroken>,
+    lost: bool,
 }
 
 impl Device {
@@ -109,6 +111,14 @@ impl Device {
         self.bell.notify_all();
         Some((range, to))
     }
+
+    /// Lets the thread we hold go on: the driver says that it could not move.
+    pub fn lose(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.lost = state.standing.take().is_some();
+        self.held.fetch_sub(1, Ordering::Release);
+        self.bell.notify_all();
+    }
 }
 
 /// The script as a source of notices.
@@ -150,6 +160,9 @@ impl Mover for Hands {
             while state.standing.is_some() {
                 state = device.bell.wait(state).unwrap();
             }
+            if std::mem::take(&mut state.lost) {
+                return Err(MigrateError { range, to, why: MigrateFailure::NoMemory });
+            }
         }
         Ok(())
     }
@@ -161,6 +174,7 @@ pub struct World {
     pub ring: Ring<'static>,
     pub ring_words: &'static [AtomicU64],
     pub progress: &'static [AtomicU64],
+    pub gates: Gates,
     pub running: Arc<Running>,
 }
 
@@ -172,6 +186,7 @@ pub fn inputs(config: Config, budget: Bytes, ring: &'static [AtomicU64]) -> Inpu
     Inputs {
         ring: Ring::format(ring).unwrap(),
         progress: words(4),
+        gates: Gates::new(words(4)),
         devices: vec![DeviceFacts { id: GPU, uuid: [1; 16], memory: budget, budget }],
         config,
         say,
@@ -197,7 +212,7 @@ impl World {
             pending: Arc::new(Pending::default()),
         };
         let running = Running::start(&inputs, drivers).unwrap();
-        Self { device, ring: inputs.ring, ring_words, progress: inputs.progress, running }
+        Self { device, ring: inputs.ring, ring_words, progress: inputs.progress, gates: inputs.gates, running }
     }
 
     pub fn alloc(&self, first: u64, blocks: u64) {
