@@ -13,6 +13,10 @@ int cuMemAlloc_v2(uint64_t *out, size_t bytes) { (void)bytes; *out = 0x600000000
 int cuMemAllocManaged(uint64_t *out, size_t bytes, unsigned flags) { (void)bytes, (void)flags; *out = 0x600000000000; return 0; }
 int cuMemHostRegister_v2(void *at, size_t bytes, unsigned flags) { (void)at, (void)bytes, (void)flags; return 0; }
 int cuMemHostGetDevicePointer_v2(uint64_t *out, void *at, unsigned flags) { (void)flags; *out = (uint64_t)at; return 0; }
+int cuStreamWaitValue64_v2(void *stream, uint64_t at, uint64_t value, unsigned flags) {
+    (void)stream, (void)at, (void)value, (void)flags;
+    return 0;
+}
 int cuStreamWriteValue64_v2(void *stream, uint64_t at, uint64_t value, unsigned flags) {
     (void)stream, (void)flags;
     *(volatile uint64_t *)at = value;

@@ -2,6 +2,7 @@
 
 use crate::values::{Budget, ExecIdMode, LogLevel, MemInfo, NotAllowed, one_of};
 use deepum_core::correlate::Geometry;
+use deepum_core::engine::DEGREE;
 use deepum_core::policy::PolicyName;
 use deepum_core::units::Bytes;
 
@@ -31,14 +32,14 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// Degree and table geometry are the DeepUM paper's (ASPLOS'23, section 6).
+    /// The table geometry is the DeepUM paper's (ASPLOS'23, section 6).
     fn default() -> Self {
         Self {
             enabled: true,
             policy: PolicyName::default(),
             gpu_budget: Budget::Percent(100),
             host_budget: None,
-            degree: 32,
+            degree: DEGREE,
             gate: true,
             table: Geometry::default(),
             exec_id: ExecIdMode::Pointers,

@@ -28,6 +28,11 @@ use crate::window::{Issued, Window};
 /// last tenth is for what shares the GPU with managed memory, contexts and workspaces, whose size we do not see.
 pub const WAKE_SHARE: u64 = 9;
 
+/// How many launches ahead prediction runs by default. The paper uses 32 (DeepUM, ASPLOS'23, section 6), since a
+/// fetch too early pushes out what is needed sooner. Here the room of the plan sees to that (`predict`), and what is left is
+/// that the link stands idle in one phase of an iteration and is short in another: `docs/policies.md` has the numbers.
+pub const DEGREE: u32 = 512;
+
 /// How an engine is set up. Parsed elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -48,7 +53,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The paper's degree and tables for a GPU of this much memory, all of it to be used.
+    /// The paper's tables for a GPU of this much memory, all of it to be used.
     ///
     /// 2^20 execution IDs are 200 times the launches of an iteration of GPT-2 XL (facts: about 5,000), at
     /// some 30 bytes each.
@@ -58,7 +63,7 @@ impl Config {
             device: DeviceId(0),
             device_memory,
             budget: device_memory,
-            degree: 32,
+            degree: DEGREE,
             geometry: Geometry::default(),
             exec_ids: 1 << 20,
         }
