@@ -2,6 +2,18 @@
 // open; dormant and captured ones do not. With an argument: there is no gate.
 #include "check.h"
 #include "cuda.h"
+// Whether the page at `at` is shared memory: private pages are copied when a process that forked writes to them, and the GPU
+// would go on reading the old ones.
+static int shared_page(uint64_t at) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512], mode[5];
+    uint64_t from, to;
+    int found = 0;
+    while (!found && fgets(line, sizeof line, maps))
+        found = sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &from, &to, mode) == 3 && from <= at && at < to && !strcmp(mode, "rw-s");
+    fclose(maps);
+    return found;
+}
 int main(int argc, char **argv) {
     (void)argv;
     int gate = argc == 1;
@@ -17,6 +29,7 @@ int main(int argc, char **argv) {
     EQUAL(fake_progress(0), 2);
     uint64_t word = fake_progress(1);
     EQUAL(*(volatile uint64_t *)word, 2);
+    CHECK(shared_page(word));
     EQUAL(cuLaunchKernel(KERNEL, 1, 1, 1, 1, 1, 1, 0, (void *)0x5000, args, NULL), 0);
     EQUAL(fake_progress(0), 3);
     CHECK(fake_progress(1) != word);

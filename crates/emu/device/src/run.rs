@@ -302,3 +302,36 @@ impl Call<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Cost, Machine};
+    use crate::space::Kind;
+    use crate::work::Work;
+    use deepum_core::units::Bytes;
+
+    #[test]
+    fn a_stream_that_waits_in_vain_is_said_after_a_while_and_once() {
+        let config = crate::config::Config::parse("v100-32g", &deepum_model::Profile::NAMES).unwrap();
+        let machine = Machine::with_space_from(config, None, Bytes::gib(900)).unwrap();
+        machine
+            .call(Cost::Call, |call| {
+                let gpu = DeviceId(0);
+                let stream = call.state.streams.create(gpu, crate::stream::Flavour::NonBlocking, 0);
+                let page = call.allocate(Kind::Pinned, gpu, Bytes(4096), 0)?.range.start;
+                let word = call.word(page, 5, true)?;
+                let now = Instant::now();
+                call.state.say_stuck(now.checked_sub(STUCK * 2).unwrap());
+                assert!(!call.state.said_stuck, "nobody waits");
+                call.queue(stream, &[], Work::Wait(word, Condition::GreaterEqual))?;
+                call.run(Until::Time(Nanos(1_000_000)))?;
+                call.state.say_stuck(now);
+                assert!(!call.state.said_stuck, "not yet");
+                call.state.say_stuck(now.checked_sub(STUCK * 2).unwrap());
+                assert!(call.state.said_stuck);
+                Ok(())
+            })
+            .unwrap();
+    }
+}
