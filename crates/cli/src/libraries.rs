@@ -53,7 +53,7 @@ impl Libraries {
 
     /// A folder in which every vendor library's file name is a link to its stand-in.
     pub fn vendor_links(&self) -> Result<PathBuf> {
-        let parent = user_dir()?.join("emu");
+        let parent = own_dir()?.join("emu");
         let links: Vec<(&str, PathBuf)> = deepum_emu_abi::sonames::SONAMES
             .iter()
             .map(|(soname, library)| Ok((*soname, self.path(&format!("lib{library}.so"))?)))
@@ -79,27 +79,31 @@ impl Libraries {
     }
 }
 
-/// This user's own folder for short-lived things: `$XDG_RUNTIME_DIR/deepum`, else `/tmp/deepum-UID`.
-/// Refused if somebody else owns it or may write to it.
-pub fn user_dir() -> Result<PathBuf> {
-    let uid = nix::unistd::getuid();
-    let dir = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(base) if Path::new(&base).is_absolute() => PathBuf::from(base).join("deepum"),
-        _ => PathBuf::from(format!("/tmp/deepum-{uid}")),
-    };
-    match fs::DirBuilder::new().mode(0o700).create(&dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(error).with_context(|| format!("cannot make {}", dir.display()));
+/// The first folder for short-lived things that can be had and is this user's alone; the status sockets are in it, too.
+fn own_dir() -> Result<PathBuf> {
+    let uid = nix::unistd::getuid().as_raw();
+    let mut reasons = Vec::new();
+    for dir in deepum_protocol::status::folders(uid) {
+        match make_own(&dir, uid) {
+            Ok(()) => return Ok(dir),
+            Err(error) => reasons.push(format!("{}: {error:#}", dir.display())),
         }
+    }
+    bail!("no folder for the links to the emulated device: {}", reasons.join("; "))
+}
+
+fn make_own(dir: &Path, uid: u32) -> Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(error.into()),
         _ => {}
     }
-    let meta = fs::symlink_metadata(&dir)?;
+    // Not following links: somebody else may have put one there.
+    let meta = fs::symlink_metadata(dir)?;
     ensure!(
-        meta.is_dir() && meta.uid() == uid.as_raw() && meta.mode() & 0o022 == 0,
-        "{} is not a folder that belongs to you alone (owner {}, mode {:o}); remove it",
-        dir.display(),
+        meta.is_dir() && meta.uid() == uid && meta.mode() & 0o022 == 0,
+        "not a folder that belongs to you alone (owner {}, mode {:o})",
         meta.uid(),
         meta.mode() & 0o777
     );
-    Ok(dir)
+    Ok(())
 }

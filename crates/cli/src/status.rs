@@ -1,12 +1,14 @@
 //! `deepum status`: asks running programs how they are, over their status sockets.
 
-use crate::libraries::user_dir;
 use anyhow::{Context, Result, bail};
 use deepum_core::units::Bytes;
-use deepum_protocol::status::{Pace, State, Status};
+use deepum_protocol::status::{Pace, Refusal, State, Status, folders};
+use nix::unistd::getuid;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -26,49 +28,54 @@ pub struct StatusArgs {
 }
 
 pub fn status(args: &StatusArgs) -> Result<ExitCode> {
-    let dir = user_dir()?;
-    let sockets = match args.pid {
-        Some(pid) => vec![dir.join(format!("{pid}.sock"))],
-        None => sockets(&dir)?,
+    let asked = match args.pid {
+        Some(pid) => BTreeMap::from([(pid, socket_of(pid)?)]),
+        None => sockets(getuid().as_raw()),
     };
     let mut rows = Vec::new();
-    let mut failed = false;
-    for socket in &sockets {
+    for (pid, socket) in &asked {
         match ask(socket) {
             Ok(status) => rows.push(status),
-            Err(error) if args.pid.is_some() => {
-                return Err(error.context(format!("no program under DeepUM answers at {}", socket.display())));
-            }
-            Err(error) => {
-                failed = true;
-                eprintln!("deepum: {}: {error:#}", socket.display());
-            }
+            Err(error) => eprintln!("deepum: process {pid}: {error:#}"),
         }
     }
     if args.json {
         println!("{}", json!({ "schema": "deepum-status-rows/1", "rows": rows }));
-    } else if rows.is_empty() && !failed {
-        println!("no program of yours runs under DeepUM (looked in {})", dir.display());
+    } else if asked.is_empty() {
+        println!("no program of yours uses a GPU under DeepUM");
     } else {
-        for status in &rows {
-            print!("{}", page(status));
-        }
+        print!("{}", rows.iter().map(page).collect::<Vec<_>>().join("\n"));
     }
-    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if rows.len() == asked.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The sockets of living processes, by process ID.
-fn sockets(dir: &Path) -> Result<Vec<PathBuf>> {
-    let mut found: Vec<(u32, PathBuf)> = fs::read_dir(dir)
-        .with_context(|| format!("cannot read {}", dir.display()))?
+/// The socket of one process, whoever it belongs to; its owner and root are answered.
+fn socket_of(pid: u32) -> Result<PathBuf> {
+    let Ok(process) = fs::metadata(format!("/proc/{pid}")) else { bail!("there is no process {pid}") };
+    let owner = process.uid();
+    match sockets(owner).into_iter().find(|(of, _)| *of == pid) {
+        Some((_, socket)) => Ok(socket),
+        None if !getuid().is_root() && owner != getuid().as_raw() => {
+            bail!("process {pid} belongs to user {owner}: ask as that user or as root")
+        }
+        None => bail!("process {pid} does not run under DeepUM, or has not used a GPU yet"),
+    }
+}
+
+/// The sockets of a user's living processes, by process ID.
+fn sockets(uid: u32) -> BTreeMap<u32, PathBuf> {
+    let of_user = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.uid() == uid);
+    folders(uid)
+        .into_iter()
+        .filter(|folder| of_user(folder))
+        .filter_map(|folder| fs::read_dir(folder).ok())
+        .flatten()
         .filter_map(|entry| {
             let path = entry.ok()?.path();
             let pid = path.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
-            Path::new("/proc").join(format!("{pid}")).exists().then_some((pid, path))
+            of_user(Path::new(&format!("/proc/{pid}"))).then_some((pid, path))
         })
-        .collect();
-    found.sort();
-    Ok(found.into_iter().map(|(_, path)| path).collect())
+        .collect()
 }
 
 fn ask(socket: &Path) -> Result<Status> {
@@ -81,7 +88,10 @@ fn ask(socket: &Path) -> Result<Status> {
     if line.is_empty() {
         bail!("it hung up without an answer");
     }
-    Ok(Status::parse(&line)?)
+    match serde_json::from_str(&line) {
+        Ok(Refusal { error, .. }) => bail!("it refuses: {error}"),
+        Err(_) => Ok(Status::parse(&line)?),
+    }
 }
 
 /// One program, for people.

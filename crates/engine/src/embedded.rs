@@ -10,13 +10,14 @@
 use crate::migrate::UvmMover;
 use crate::pace::{DeepumHooks, offer};
 use crate::pending::Pending;
-use crate::socket::{Socket, folders};
+use crate::socket::Socket;
 use crate::sources::Notices;
 use crate::threads::{self, Drivers, Running};
 use crate::{Inputs, StartError, status};
 use deepum_core::units::LaunchSeq;
 use deepum_kmod_bridge::{Bridge, Gpu, Linux, Uuid};
-use deepum_protocol::status::Pace;
+use deepum_protocol::status::{Pace, folders};
+use nix::unistd::getuid;
 use std::ffi::{CString, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::catch_unwind;
@@ -89,7 +90,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
 
 /// Opens the status socket and its thread. Without them everything else works.
 fn serve(running: &Arc<Running>, say: fn(&str)) {
-    let socket = match Socket::bind(&folders(), std::process::id()) {
+    let socket = match Socket::bind(&folders(getuid().as_raw()), std::process::id()) {
         Ok(socket) => socket,
         Err(why) => return say(&format!("no status can be asked for: {why}")),
     };

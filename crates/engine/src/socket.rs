@@ -1,6 +1,6 @@
 //! The status socket: newline-delimited JSON, for the program's owner alone.
 //!
-//! `$XDG_RUNTIME_DIR/deepum/PID.sock`, else `/tmp/deepum-UID/PID.sock`. The folder must be a real folder of ours with mode
+//! `PID.sock` in the first of [`deepum_protocol::status::folders`] that will do. The folder must be a real folder of ours with mode
 //! 0700; we make it so, or serve nothing. A client must be of our user or root.
 //!
 //! One thread serves all clients with one `poll`: it sleeps while nobody asks, reads lines of bounded length, answers, and
@@ -29,13 +29,6 @@ pub const LINE: usize = 4096;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Most answers waiting in one client's buffer, in bytes; beyond it, its lines wait.
 const UNSENT: usize = 1 << 20;
-
-/// Folders in which a status socket may be, the likeliest first.
-pub fn folders() -> Vec<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    let own = PathBuf::from(format!("/tmp/deepum-{}", getuid()));
-    runtime.map(|path| path.join("deepum")).into_iter().chain([own]).collect()
-}
 
 /// Makes sure that `folder` is ours alone.
 fn secure(folder: &Path) -> io::Result<()> {

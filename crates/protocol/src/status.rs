@@ -7,9 +7,21 @@
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 /// Name and version of the schema; the first field of every status.
 pub const SCHEMA: &str = "deepum-status/1";
+
+/// Folders in which the socket of a program of user `uid` may be, `PID.sock`, the likeliest first. A program takes the first that will
+/// do; who asks looks into all, for its environment may be another.
+pub fn folders(uid: u32) -> Vec<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    let mut folders: Vec<PathBuf> =
+        runtime.into_iter().chain([format!("/run/user/{uid}").into()]).map(|path| path.join("deepum")).collect();
+    folders.dedup();
+    folders.push(format!("/tmp/deepum-{uid}").into());
+    folders
+}
 
 /// A line a client sends.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
