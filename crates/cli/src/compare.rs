@@ -11,11 +11,17 @@ use crate::progress::Progress;
 use crate::rows::{Outcome, Row, argument_line, table};
 use anyhow::{Context, Result, bail};
 use deepum_emu_device::log::FlightLog;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde_json::json;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ExitCode, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// More than any program asks for; on the emulated device memory is only a number.
@@ -56,11 +62,12 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     let folder = match &args.keep {
         Some(dir) => {
             std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-            dir.as_path()
+            // The program may go to another folder before it opens its log.
+            dir.canonicalize()?
         }
         None => {
             scratch = tempfile::tempdir()?;
-            scratch.path()
+            scratch.path().to_owned()
         }
     };
     let separator = if spec.contains(':') { ',' } else { ':' };
@@ -77,24 +84,25 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     }
     runs.push(("unlimited", Launch { gpu: &unlimited, ..plain.clone() }));
 
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
     let mut rows = Vec::new();
     for (name, launch) in runs {
-        let log = folder.join(format!("{name}.log"));
+        let (log, output) = (folder.join(format!("{name}.log")), folder.join(format!("{name}.out")));
+        // One that an earlier comparison left is not what this run did.
+        std::fs::remove_file(&log).ok();
         let launch = Launch { flight_log: Some(&log), ..launch };
-        let status = watch(name, &launch, &args.command, &log, &folder.join(format!("{name}.out")))?;
+        let status = watch(name, &launch, &args.command, &output, &interrupted)?;
         let flight = FlightLog::open(&log).with_context(|| {
-            format!(
-                "the {name} run never reached the emulated device; is it a CUDA program?{}",
-                tail(&folder.join(format!("{name}.out")))
-            )
+            format!("the {name} run never reached the emulated device; is it a CUDA program?{}", tail(&output))
         })?;
         let row = Row::new(name, status.success(), &flight);
         match row.outcome {
             Outcome::Ok => {}
-            Outcome::OutOfMemory => eprintln!("deepum: {name}: {}", last_words(&folder.join(format!("{name}.out")))),
-            Outcome::Failed => {
-                eprintln!("deepum: the {name} run ended with {status}:{}", tail(&folder.join(format!("{name}.out"))));
-            }
+            Outcome::OutOfMemory => eprintln!("deepum: {name}: {}", last_words(&output)),
+            Outcome::Failed => eprintln!("deepum: the {name} run ended with {status}:{}", tail(&output)),
         }
         rows.push(row);
     }
@@ -110,10 +118,18 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
 }
 
 /// Runs the program to its end, its output in a file, saying now and then how far it is.
-fn watch(name: &str, launch: &Launch, words: &[OsString], log: &Path, output: &Path) -> Result<ExitStatus> {
+fn watch(
+    name: &str,
+    launch: &Launch,
+    words: &[OsString],
+    output: &Path,
+    interrupted: &AtomicBool,
+) -> Result<ExitStatus> {
     let out = File::create(output).with_context(|| format!("cannot make {}", output.display()))?;
     let mut command = launch.command(words)?;
-    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).process_group(0);
+    // Whatever the environment says or preloads.
+    command.env("DEEPUM", if launch.shim { "1" } else { "0" });
     let child = command.spawn().with_context(|| format!("cannot start {}", words[0].to_string_lossy()))?;
     let mut child = KillOnDrop(child);
     let mut progress = Progress::new();
@@ -121,21 +137,27 @@ fn watch(name: &str, launch: &Launch, words: &[OsString], log: &Path, output: &P
         if let Some(status) = child.0.try_wait()? {
             return Ok(status);
         }
+        if interrupted.load(Ordering::Relaxed) {
+            bail!("interrupted in the {name} run");
+        }
         std::thread::sleep(Duration::from_millis(50));
-        let totals = FlightLog::open(log).map(|log| log.totals).unwrap_or_default();
+        let totals = launch.flight_log.and_then(|log| FlightLog::totals(log).ok()).unwrap_or_default();
         let virtual_seconds = totals.virtual_ns as f64 / 1e9;
         progress.say(&format!("{name}: {} launches, {virtual_seconds:.1} virtual seconds", totals.launches));
     }
 }
 
-/// An interrupted comparison leaves no program behind.
+/// An interrupted comparison leaves no program behind, nor what that started: the program leads a process group.
 struct KillOnDrop(Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // Fails only if it has ended, which is what we want.
-        self.0.kill().ok();
-        self.0.wait().ok();
+        let Ok(group) = i32::try_from(self.0.id()) else { return };
+        if matches!(self.0.try_wait(), Ok(None)) {
+            // Fails only if it has just ended, which is what we want.
+            killpg(Pid::from_raw(group), Signal::SIGKILL).ok();
+            self.0.wait().ok();
+        }
     }
 }
 

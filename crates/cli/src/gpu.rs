@@ -31,9 +31,10 @@ impl Gpu {
     }
 }
 
-/// Whether the NVIDIA driver is loaded and has made its device nodes.
+/// Whether there is an NVIDIA driver. It may make its device nodes only when the first program starts CUDA, so the loaded
+/// module counts, too; under WSL the node has another name.
 pub fn real_gpu_present() -> bool {
-    Path::new("/dev/nvidiactl").exists() && Path::new("/dev/nvidia-uvm").exists()
+    ["/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg"].iter().any(|path| Path::new(path).exists())
 }
 
 impl FromStr for Gpu {

@@ -2,10 +2,11 @@
 //!
 //! The program replaces `deepum` (exec), so that its process ID, signals and exit status are its own.
 
-use crate::gpu::{Gpu, real_gpu_present};
+use crate::gpu::{DEFAULT_PROFILE, Gpu, real_gpu_present};
 use crate::libraries::Libraries;
 use anyhow::{Context, Result, bail};
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -70,7 +71,7 @@ impl Launch<'_> {
             Gpu::Real => {
                 if !real_gpu_present() {
                     bail!(
-                        "no NVIDIA GPU here (/dev/nvidiactl or /dev/nvidia-uvm is missing); --gpu emu:v100-32g runs on an emulated one"
+                        "no NVIDIA GPU here (no /dev/nvidiactl, no loaded driver); --gpu emu:{DEFAULT_PROFILE} runs on an emulated one"
                     );
                 }
             }
@@ -118,5 +119,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         flight_log: None,
     };
     let error = launch.command(&args.command)?.exec();
-    Err(error).with_context(|| format!("cannot start {}", args.command[0].to_string_lossy()))
+    let program = args.command[0].to_string_lossy();
+    let hint = if program.ends_with(".py") {
+        format!("; did you mean: deepum run -- python {program}")
+    } else {
+        String::new()
+    };
+    eprintln!("deepum: cannot start {program}: {error}{hint}");
+    // As shells say it.
+    Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { 127 } else { 126 }))
 }

@@ -1,6 +1,6 @@
 //! A line on stderr that says what is going on, for anything that takes longer than two seconds.
 //!
-//! On a terminal the line is redrawn in place; elsewhere one line is printed every ten seconds, so that a log stays readable.
+//! On a terminal the line is redrawn in place; elsewhere a new one follows every ten seconds, so that a log stays readable.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -14,14 +14,14 @@ const LOG_EVERY: Duration = Duration::from_secs(10);
 pub struct Progress {
     started: Instant,
     shown: Option<ProgressBar>,
-    logged: Instant,
+    next_log: Instant,
 }
 
 impl Progress {
     /// Starts the clock; shows nothing yet.
     pub fn new() -> Self {
         let now = Instant::now();
-        Self { started: now, shown: None, logged: now }
+        Self { started: now, shown: None, next_log: now + QUIET }
     }
 
     /// Says what is going on now.
@@ -42,8 +42,8 @@ impl Progress {
             });
             bar.set_message(what.to_owned());
             bar.tick();
-        } else if self.shown.is_none() && self.logged.elapsed() >= LOG_EVERY {
-            self.logged = Instant::now();
+        } else if Instant::now() >= self.next_log {
+            self.next_log = Instant::now() + LOG_EVERY;
             eprintln!("deepum: {}s: {what}", self.started.elapsed().as_secs());
         }
     }

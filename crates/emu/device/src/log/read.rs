@@ -1,6 +1,7 @@
 //! Reading a flight log, also one that is being written or whose writer was killed.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use super::layout::{
@@ -46,6 +47,16 @@ impl FlightLog {
         Self::parse(&std::fs::read(path)?)
     }
 
+    /// Reads the totals alone, which is cheap however many launches there are.
+    ///
+    /// # Errors
+    /// See [`LogError`].
+    pub fn totals(path: &Path) -> Result<Totals, LogError> {
+        let mut header = Vec::with_capacity(HEADER);
+        File::open(path)?.take(HEADER as u64).read_to_end(&mut header)?;
+        Ok(Self::parse(&header)?.totals)
+    }
+
     fn parse(bytes: &[u8]) -> Result<Self, LogError> {
         let words = bytes.as_chunks::<8>().0;
         let word = |n: usize| u64::from_le_bytes(words[n]);
@@ -88,6 +99,7 @@ mod tests {
         let read = FlightLog::open(&path).unwrap();
         assert_eq!((read.entries.len(), read.entries[69_999]), (70_000, entry));
         assert_eq!((read.totals.launches, read.totals.entries_dropped), (70_000, 4));
+        assert_eq!(FlightLog::totals(&path).unwrap(), read.totals);
         assert_eq!((read.config.as_str(), read.pid), ("v100-32g:seed=3", u64::from(std::process::id())));
 
         let second = LogWriter::create(&path, "").unwrap();
