@@ -158,7 +158,8 @@ impl Engine {
             Event::FaultSource { up } => self.known.faults_visible = *up,
             Event::NoticesLost { count } => self.known.counters.notices_lost += count,
         }
-        if self.keeps_budget {
+        // A move that failed made no room and took none. To ask again at once could go on for ever.
+        if self.keeps_budget && !matches!(event, Event::MoveDone { ok: false, .. }) {
             evict::enforce(&mut self.known, out);
         }
     }
@@ -352,7 +353,9 @@ impl Engine {
                 known.holds();
             }
             (false, true) => known.residency.leave(at),
-            (_, false) => {}
+            // It could not leave; next time another one is asked to first.
+            (false, false) => known.residency.asked(at),
+            (true, false) => {}
         }
         match (to_device, ask) {
             (true, Ask::Predicted) if ok => known.residency.set_ask(at, Ask::Unproven),

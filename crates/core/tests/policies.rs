@@ -2,10 +2,11 @@
 
 mod world;
 
-use deepum_core::engine::Config;
-use deepum_core::event::Event;
+use deepum_core::engine::{Config, Engine};
+use deepum_core::event::{Event, Fault};
 use deepum_core::policy::PolicyName;
-use deepum_core::units::{Bytes, UmBlock};
+use deepum_core::queues::{Lane, Queues};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, Nanos, Place, UmBlock};
 use world::{Iteration, Layout, Work, World, launch, training_step};
 
 fn config(policy: PolicyName, capacity: usize) -> Config {
@@ -148,6 +149,29 @@ fn every_policy_keeps_a_budget_below_the_memory_and_deepum_still_removes_the_fau
     assert!(deepum[3].faults * 20 <= demand[3].faults, "{deepum:?} against {demand:?}");
 }
 
+/// A driver that cannot evict (no host memory) must not be asked in an endless loop; and each block gets its turn.
+#[test]
+fn evictions_that_fail_are_asked_for_again_only_when_something_happens() {
+    let size = UmBlock::SIZE.get();
+    let mut engine = Engine::new(Config { budget: Bytes(4 * size), ..config(PolicyName::Demand, 16) });
+    let mut queues = Queues::default();
+    engine.step(&Event::Alloc { range: AddrRange::new(DevAddr(0), Bytes(16 * size)) }, &mut queues);
+    let mut failed = Vec::new();
+    for block in 0..6 {
+        let fault = Fault { block: UmBlock(block), batch: 1, entries: 1, write: false, at: Nanos::ZERO };
+        engine.step(&Event::Fault(fault), &mut queues);
+        while let Some(batch) = queues.pop_batch(1) {
+            failed.push(batch.first.0);
+            let failure = Event::MoveDone { block: batch.first, to: Place::Host, ok: false };
+            engine.step(&failure, &mut queues);
+            assert!(failed.len() < 20, "asked for again and again: {failed:?}");
+        }
+    }
+    // One too many after the fifth fault, two after the sixth.
+    assert_eq!(failed, [0, 1, 2]);
+    assert_eq!(engine.counters().moves_failed, 3);
+}
+
 #[test]
 fn memory_freed_and_given_back_in_the_middle_leaves_nothing_behind() {
     let mut layout = Layout::default();
@@ -159,7 +183,7 @@ fn memory_freed_and_given_back_in_the_middle_leaves_nothing_behind() {
     let snapshot = world.engine.snapshot();
     assert!(!snapshot.awake);
     assert_eq!((snapshot.managed, snapshot.on_device, snapshot.tables.planned_blocks), (Bytes(0), Bytes(0), 0));
-    assert!(world.queues.is_empty() || world.queues.waiting(deepum_core::queues::Lane::Predicted) == 0);
+    assert_eq!(world.queues.waiting(Lane::Predicted), 0);
     let counters = world.engine.counters();
     let ended = counters.prefetch_useful
         + counters.prefetch_late
