@@ -76,7 +76,10 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         Launch { libraries: &libraries, gpu: &args.gpu, shim: false, policy: None, budget: None, flight_log: None };
 
     let mut runs = vec![("plain", plain.clone())];
-    for policy in &args.policies {
+    for (n, policy) in args.policies.iter().enumerate() {
+        if args.policies[..n].contains(policy) {
+            continue;
+        }
         runs.push((
             policy,
             Launch { shim: true, policy: Some(policy), budget: args.budget.as_deref(), ..plain.clone() },

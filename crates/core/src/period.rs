@@ -12,15 +12,14 @@
 //! a b b b c d d d a b b b c d d d a b b b c d d d      a and c come every 8, b and d do not come regularly
 //! ```
 //!
-//! The distance that most launches agree on is the period; of those that agree, the *anchor* is the one that
-//! repeats most often, and then the one that comes first. It marks where each iteration begins.
+//! The distance that most launches agree on is the period, and how often they come is the number of iterations (some
+//! come in set-up, too). Of those that agree on both, the one that comes first marks where each iteration begins.
 //!
 //! Invariants: boundaries rise; the same stream gives the same answer. Cost: a sort of the stream.
 //! Limits: a stream without any launch that comes once in each iteration has no answer; micro-batches of equal
 //! length with little between them are taken for iterations.
 //! Not here: what an iteration cost. Boundaries are positions in the caller's list.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// The iterations of a run.
@@ -60,13 +59,21 @@ pub fn find(stream: &[u64]) -> Option<Period> {
             best = from..to + 1;
         }
     }
-    let sharing = &regular[best];
-    let (_, anchor) = sharing.iter().max_by_key(|(_, places)| (places.len(), Reverse(places[0])))?;
-    let length = regular_distance(anchor, stream.len())?;
     // What also happens during set-up does not mark an iteration there.
-    let boundaries =
-        anchor.iter().enumerate().filter(|&(n, &at)| anchor.get(n + 1).is_none_or(|&next| (next - at) * 2 >= length));
-    Some(Period { length, boundaries: boundaries.map(|(_, &at)| at).collect() })
+    let marks = |(length, places): &(usize, Vec<usize>)| Period {
+        length: *length,
+        boundaries: (0..places.len())
+            .filter(|n| places.get(n + 1).is_none_or(|next| (next - places[*n]) * 2 >= *length))
+            .map(|n| places[n])
+            .collect(),
+    };
+    let found: Vec<Period> = regular[best].iter().map(marks).collect();
+    let mut agreeing: BTreeMap<usize, usize> = BTreeMap::new();
+    for period in &found {
+        *agreeing.entry(period.boundaries.len()).or_default() += 1;
+    }
+    let (iterations, _) = agreeing.into_iter().max_by_key(|&(iterations, launches)| (launches, iterations))?;
+    found.into_iter().filter(|period| period.boundaries.len() == iterations).min_by_key(|period| period.boundaries[0])
 }
 
 /// The distance at which a launch comes back, if it does so regularly in the second half of a stream of `len`.
@@ -145,6 +152,16 @@ mod tests {
                 stream.push(7777);
             }
         }
+        assert_eq!(find(&stream), Some(Period { length: step.len(), boundaries: expected }));
+    }
+
+    #[test]
+    fn a_launch_that_set_up_makes_too_is_no_better_mark_for_it() {
+        let step = step(8, 16);
+        // The loss, the second mark of a step, also comes three times before the first.
+        let mut stream = vec![5000, 1001, 5001, 1001, 5002, 1001, 5003];
+        let expected: Vec<usize> = (0..6).map(|n| stream.len() + n * step.len()).collect();
+        stream.extend(step.repeat(6));
         assert_eq!(find(&stream), Some(Period { length: step.len(), boundaries: expected }));
     }
 

@@ -12,7 +12,7 @@ use super::layout::{
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// The file cannot be read.
-    #[error("cannot read the flight log: {0}")]
+    #[error("cannot read the flight log")]
     Io(#[from] io::Error),
     /// Too short, or other first bytes.
     #[error("not a flight log")]
