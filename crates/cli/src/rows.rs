@@ -208,3 +208,103 @@ pub fn table(rows: &[Row]) -> String {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deepum_emu_device::log::layout::Totals;
+
+    /// Set-up of four launches, then iterations of ten; each launch takes 10 ns, those of iteration n raise `faults[n]` each.
+    fn log(faults: &[u64]) -> FlightLog {
+        let mut entries = Vec::new();
+        let mut at = At::default();
+        let mut launch = |identity, faults| {
+            at.ns += 10;
+            at.faults += faults;
+            at.h2d += 4096 * faults;
+            let end = Entry { identity, end: at.ns, fault_entries: at.faults, h2d: at.h2d, d2h: 7, ..Entry::default() };
+            entries.push(end);
+        };
+        (100..104).for_each(|identity| launch(identity, 0));
+        for &faults in faults {
+            (0..10).for_each(|identity| launch(identity, faults));
+        }
+        let totals = Totals { launches: entries.len() as u64, ..Totals::default() };
+        FlightLog { totals, entries, config: String::new(), pid: 1 }
+    }
+
+    #[test]
+    fn the_first_iteration_stands_apart_and_the_second_counts_for_neither() {
+        let row = Row::new("demand", true, &log(&[9, 5, 1, 2, 3]));
+        assert_eq!((row.outcome, row.iterations, row.launches), (Outcome::Ok, 5, 54));
+        assert_eq!(row.faults_first_iteration, Some(90));
+        assert_eq!(row.seconds_first_iteration, Some(100e-9));
+        assert_eq!(row.faults_per_steady_iteration, Some(20.0));
+        assert_eq!(row.steady_seconds_per_iteration, Some(100e-9));
+        assert_eq!(row.bytes_h2d_per_steady_iteration, Some(20.0 * 4096.0));
+        assert_eq!(row.bytes_d2h_per_steady_iteration, Some(0.0));
+    }
+
+    #[test]
+    fn a_last_iteration_that_broke_off_is_not_counted() {
+        let mut log = log(&[1, 1, 1, 1, 8]);
+        log.entries.truncate(4 + 4 * 10 + 5);
+        let row = Row::new("demand", true, &log);
+        assert_eq!((row.iterations, row.faults_per_steady_iteration), (4, Some(10.0)));
+    }
+
+    #[test]
+    fn too_few_iterations_have_no_steady_state() {
+        let row = Row::new("demand", true, &log(&[1, 1]));
+        assert_eq!((row.steady_seconds_per_iteration, row.share_of_ideal), (None, None));
+        assert_eq!(Row::new("demand", true, &log(&[])).iterations, 0);
+    }
+
+    #[test]
+    fn a_launch_that_ends_after_its_successors_takes_nothing_back() {
+        let mut log = log(&[1; 5]);
+        // The last launch of the third iteration ends while the fourth runs; its successor had ended before.
+        log.entries.swap(33, 34);
+        log.entries[33].identity = 9;
+        log.entries[34].identity = 0;
+        let row = Row::new("demand", true, &log);
+        assert_eq!((row.iterations, row.faults_per_steady_iteration), (5, Some(10.0)));
+    }
+
+    #[test]
+    fn a_failed_program_ran_out_of_memory_only_if_memory_was_refused() {
+        let mut log = log(&[1; 5]);
+        assert_eq!(Row::new("plain", false, &log).outcome, Outcome::Failed);
+        log.totals.out_of_memory = 1;
+        let row = Row::new("plain", false, &log);
+        assert_eq!((row.outcome, row.iterations, row.faults_first_iteration), (Outcome::OutOfMemory, 0, None));
+        assert_eq!(Row::new("plain", true, &log).outcome, Outcome::Ok);
+    }
+
+    #[test]
+    fn the_ideal_is_the_row_with_unlimited_memory() {
+        let row =
+            |policy: &str, seconds| Row { steady_seconds_per_iteration: seconds, ..Row::new(policy, true, &log(&[])) };
+        let mut rows = [row("plain", None), row("demand", Some(4.0)), row("unlimited", Some(1.0))];
+        Row::relate_to_ideal(&mut rows);
+        assert_eq!(rows.map(|row| row.share_of_ideal), [None, Some(0.25), Some(1.0)]);
+    }
+
+    #[test]
+    fn the_table_lines_up_and_names_what_is_missing() {
+        let mut rows = [Row::new("plain", false, &log(&[])), Row::new("demand", true, &log(&[9, 5, 1, 2, 3]))];
+        rows[1].argument_sets = ArgumentSets { launches: 1, touched: 200, named: 250, missed: 10, exceeding: 60 };
+        rows[1].launches_decoded_exactly = 27;
+        let text = table(&rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[1].starts_with("plain   failed") && lines[2].starts_with("demand  ok"), "{text}");
+        assert!(lines.iter().skip(1).all(|line| line.len() == lines[0].len()), "{text}");
+        let sets = argument_line(&rows).unwrap();
+        assert!(
+            sets.contains("left out 5.0 %") && sets.contains("30.0 % more") && sets.contains("(50.0 % of"),
+            "{sets}"
+        );
+        assert_eq!(argument_line(&rows[..1]), None);
+    }
+}
