@@ -1,19 +1,27 @@
-//! Contexts: primary and own, the thread's stack, limits.
+//! Contexts: the primary one of each device, the thread's stack, limits. Others (`cuCtxCreate`) are refused.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_uint};
 
+use deepum_core::units::DeviceId;
 use deepum_emu_device::context::ContextId;
 use deepum_emu_device::error::{CuError, CuResult};
-use deepum_emu_device::machine::{Cost, machine};
+use deepum_emu_device::machine::{Call, Cost, machine};
+use parking_lot::Mutex;
 
 use crate::current;
 use crate::edge::{Out, api, twins};
 use crate::handle::Context;
 use crate::init::device;
 
-/// The context a handle means; the thread's for null.
+/// The context a handle means, which must be active; the thread's for null.
 fn meant(handle: Context) -> CuResult<ContextId> {
-    if handle == Context::NULL { current::context() } else { handle.get().map_err(|_| CuError::InvalidContext) }
+    let id = if handle == Context::NULL {
+        current::context()?
+    } else {
+        handle.get().map_err(|_| CuError::InvalidContext)?
+    };
+    machine()?.look(|state| state.contexts.get(id).map(|_| id))
 }
 
 fn synchronize(id: ContextId) -> CuResult {
@@ -23,93 +31,72 @@ fn synchronize(id: ContextId) -> CuResult {
     })
 }
 
-fn create(out: Out<Context>, flags: c_uint, ordinal: c_int) -> CuResult {
+fn with_device(ordinal: c_int, f: impl FnOnce(&mut Call<'_>, DeviceId) -> CuResult) -> CuResult {
     let device = device(ordinal)?;
-    let id = machine()?.call(Cost::Call, |call| {
-        let state = &mut *call.state;
-        state.contexts.create(device, flags, &mut state.streams)
-    })?;
-    out.put(Context::of(id))?;
-    current::push(id);
-    Ok(())
+    machine()?.call(Cost::Call, |call| f(call, device))
+}
+
+/// Context flags (`CUctx_flags`): how to wait for the device, host mapping, and local memory need nothing done here. Core
+/// dumps and synchronous memory operations would.
+fn checked(flags: c_uint) -> CuResult<c_uint> {
+    match flags {
+        _ if flags & !0xff != 0 => Err(CuError::InvalidValue),
+        _ if flags & 0xe0 != 0 => Err(CuError::NotSupported),
+        _ => Ok(flags),
+    }
+}
+
+/// Stack, printf queue, heap, depth of device-side synchronisation, pending launches, L2 granularity, persisting L2. The first
+/// five are CUDA's documented defaults (programming guide, device-side runtime and `printf`; driver API, `cuCtxSetLimit`), the
+/// last two an assumption.
+const LIMITS: [usize; 7] = [1024, 1 << 20, 8 << 20, 2, 2048, 64, 0];
+
+/// Limits that were set, by context and `CUlimit`.
+static SET: Mutex<BTreeMap<(u32, c_int), usize>> = Mutex::new(BTreeMap::new());
+
+fn ordinal_of(handle: Context) -> CuResult<c_int> {
+    let id = meant(handle)?;
+    machine()?.look(|state| Ok(c_int::from(state.contexts.get(id)?.device.0)))
 }
 
 api! {
     fn cuDevicePrimaryCtxRetain(out: Out<Context>, ordinal: c_int) {
         let device = device(ordinal)?;
-        let id = machine()?.call(Cost::Call, |call| {
-            let id = call.state.contexts.primary(device)?;
-            call.state.contexts.get_mut(id)?.users += 1;
-            Ok(id)
-        })?;
-        out.put(Context::of(id))
+        out.put(Context::of(machine()?.call(Cost::Call, |call| call.state.contexts.retain(device))?))
     }
 
+    /// The last release ends what lives in the context.
     fn cuDevicePrimaryCtxRelease_v2(ordinal: c_int) {
-        let device = device(ordinal)?;
-        machine()?.call(Cost::Call, |call| {
-            let id = call.state.contexts.primary(device)?;
-            let context = call.state.contexts.get_mut(id)?;
-            context.users = context.users.checked_sub(1).ok_or(CuError::InvalidContext)?;
+        with_device(ordinal, |call, device| {
+            let context = call.state.contexts.primary(device)?;
+            match context.users {
+                0 => return Err(CuError::InvalidContext),
+                1 => call.reset(device)?,
+                _ => {}
+            }
+            call.state.contexts.primary(device)?.users -= 1;
             Ok(())
         })
     }
 
-    /// Waits for the device's work. Allocations live on: they belong to the process here.
+    /// Memory and streams end; the count of retains stays. Events and modules live on: they hold nothing here.
     fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) {
-        let device = device(ordinal)?;
-        machine()?.call(Cost::Call, |call| call.synchronize(device))
+        with_device(ordinal, |call, device| call.reset(device))
     }
 
     fn cuDevicePrimaryCtxSetFlags_v2(ordinal: c_int, flags: c_uint) {
-        let device = device(ordinal)?;
-        machine()?.call(Cost::Call, |call| {
-            let id = call.state.contexts.primary(device)?;
-            call.state.contexts.get_mut(id)?.flags = flags;
+        let flags = checked(flags)?;
+        with_device(ordinal, |call, device| {
+            call.state.contexts.primary(device)?.flags = flags;
             Ok(())
         })
     }
 
     fn cuDevicePrimaryCtxGetState(ordinal: c_int, flags: Out<c_uint>, active: Out<c_int>) {
         let device = device(ordinal)?;
-        let (set, users) = machine()?.look(|state| {
-            let context = state.contexts.get(state.contexts.primary(device)?)?;
-            Ok((context.flags, context.users))
-        })?;
+        let (set, users) = machine()?.look(|state| state.contexts.primary(device).map(|c| (c.flags, c.users)))?;
         flags.put(set)?;
         active.put(c_int::from(users > 0))
-    }
-
-    fn cuCtxCreate_v2(out: Out<Context>, flags: c_uint, ordinal: c_int) {
-        create(out, flags, ordinal)
-    }
-
-    /// With execution affinity, of which there is none.
-    fn cuCtxCreate_v3(out: Out<Context>, _affinity: *const c_void, count: c_int, flags: c_uint, ordinal: c_int) {
-        if count != 0 {
-            return Err(CuError::NotSupported);
-        }
-        create(out, flags, ordinal)
-    }
-
-    fn cuCtxCreate_v4(out: Out<Context>, params: *const c_void, flags: c_uint, ordinal: c_int) {
-        if !params.is_null() {
-            return Err(CuError::NotSupported);
-        }
-        create(out, flags, ordinal)
-    }
-
-    fn cuCtxDestroy_v2(handle: Context) {
-        let id = handle.get()?;
-        synchronize(id)?;
-        machine()?.call(Cost::Call, |call| {
-            let state = &mut *call.state;
-            state.contexts.destroy(id, &mut state.streams)
-        })?;
-        if current::top() == Some(id) {
-            current::set(None);
-        }
-        Ok(())
     }
 
     fn cuCtxGetCurrent(out: Out<Context>) {
@@ -123,16 +110,15 @@ api! {
             current::set(None);
             return Ok(());
         }
-        let id = meant(handle)?;
-        machine()?.look(|state| state.contexts.get(id).map(drop))?;
-        current::set(Some(id));
+        current::set(Some(meant(handle)?));
         Ok(())
     }
 
     fn cuCtxPushCurrent_v2(handle: Context) {
-        let id = handle.get().map_err(|_| CuError::InvalidContext)?;
-        machine()?.look(|state| state.contexts.get(id).map(drop))?;
-        current::push(id);
+        if handle == Context::NULL {
+            return Err(CuError::InvalidContext);
+        }
+        current::push(meant(handle)?);
         Ok(())
     }
 
@@ -144,13 +130,11 @@ api! {
     }
 
     fn cuCtxGetDevice(out: Out<c_int>) {
-        let id = current::context()?;
-        out.put(c_int::from(machine()?.look(|state| Ok(state.contexts.get(id)?.device.0))?))
+        out.put(ordinal_of(Context::NULL)?)
     }
 
     fn cuCtxGetDevice_v2(out: Out<c_int>, handle: Context) {
-        let id = meant(handle)?;
-        out.put(c_int::from(machine()?.look(|state| Ok(state.contexts.get(id)?.device.0))?))
+        out.put(ordinal_of(handle)?)
     }
 
     fn cuCtxGetFlags(out: Out<c_uint>) {
@@ -160,8 +144,9 @@ api! {
 
     fn cuCtxSetFlags(flags: c_uint) {
         let id = current::context()?;
+        let flags = checked(flags)?;
         machine()?.look(|state| {
-            state.contexts.get_mut(id)?.flags = flags;
+            state.contexts.get(id)?.flags = flags;
             Ok(())
         })
     }
@@ -193,13 +178,16 @@ api! {
 
     /// Limits of device-side stacks, heaps and queues. There are none of these here; what is set is what is read back.
     fn cuCtxGetLimit(value: Out<usize>, limit: c_int) {
-        current::context()?;
-        value.put(limits::get(limit)?)
+        let context = current::context()?;
+        let default = *usize::try_from(limit).ok().and_then(|n| LIMITS.get(n)).ok_or(CuError::UnsupportedLimit)?;
+        value.put(SET.lock().get(&(context.0, limit)).copied().unwrap_or(default))
     }
 
     fn cuCtxSetLimit(limit: c_int, value: usize) {
-        current::context()?;
-        limits::set(limit, value)
+        let context = current::context()?;
+        usize::try_from(limit).ok().filter(|n| *n < LIMITS.len()).ok_or(CuError::UnsupportedLimit)?;
+        SET.lock().insert((context.0, limit), value);
+        Ok(())
     }
 
     /// A hint that no profile gives a meaning to.
@@ -228,12 +216,14 @@ api! {
     }
 
     fn cuCtxEnablePeerAccess(peer: Context, flags: c_uint) {
-        meant(peer)?;
         if flags != 0 {
             return Err(CuError::InvalidValue);
         }
+        if meant(peer)? == current::context()? {
+            return Err(CuError::InvalidContext);
+        }
         // cuDeviceCanAccessPeer says so beforehand.
-        Err(CuError::InvalidDevice)
+        Err(CuError::PeerAccessUnsupported)
     }
 
     fn cuCtxDisablePeerAccess(peer: Context) {
@@ -246,34 +236,4 @@ twins! {
     fn cuDevicePrimaryCtxRelease(ordinal: c_int) = cuDevicePrimaryCtxRelease_v2(ordinal);
     fn cuDevicePrimaryCtxReset(ordinal: c_int) = cuDevicePrimaryCtxReset_v2(ordinal);
     fn cuDevicePrimaryCtxSetFlags(ordinal: c_int, flags: c_uint) = cuDevicePrimaryCtxSetFlags_v2(ordinal, flags);
-}
-
-mod limits {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use deepum_emu_device::error::{CuError, CuResult};
-
-    /// Stack, printf queue, heap, sync depth, pending launches, L2 granularity, persisting L2: CUDA's defaults
-    /// (driver API reference, cuCtxSetLimit; values a driver reports on compute capability 8.0).
-    static LIMITS: [AtomicUsize; 7] = [
-        AtomicUsize::new(1024),
-        AtomicUsize::new(1 << 20),
-        AtomicUsize::new(8 << 20),
-        AtomicUsize::new(2),
-        AtomicUsize::new(2048),
-        AtomicUsize::new(64),
-        AtomicUsize::new(0),
-    ];
-
-    fn at(limit: i32) -> CuResult<&'static AtomicUsize> {
-        usize::try_from(limit).ok().and_then(|n| LIMITS.get(n)).ok_or(CuError::UnsupportedLimit)
-    }
-
-    pub fn get(limit: i32) -> CuResult<usize> {
-        at(limit).map(|l| l.load(Ordering::Relaxed))
-    }
-
-    pub fn set(limit: i32, value: usize) -> CuResult {
-        at(limit).map(|l| l.store(value, Ordering::Relaxed))
-    }
 }

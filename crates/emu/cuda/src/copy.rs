@@ -1,11 +1,12 @@
 //! Copies and memsets.
 //!
-//! Unified addressing: the kind in a name (`HtoD`, …) is a hint, where the bytes are decides. Without a stream a copy is
-//! done when the call returns; on the legacy NULL stream, or, in the `_ptds` twins, on the thread's own.
+//! Unified addressing: where the bytes are decides what a copy is. An end that a name (`HtoD`, …) or a memory type calls
+//! device memory must be memory the driver knows; any other address is pageable host memory. Without a stream a copy is on the
+//! legacy NULL stream, or, in the `_ptds` twins, on the thread's own; whether the host waits, `Call::copy` says.
 
 use std::ffi::{c_uint, c_void};
 
-use deepum_core::units::DevAddr;
+use deepum_core::units::{Bytes, DevAddr};
 use deepum_emu_device::error::{CuError, CuResult};
 use deepum_emu_device::machine::{Cost, machine};
 use deepum_emu_device::memory::Return;
@@ -16,14 +17,27 @@ use crate::current;
 use crate::edge::{In, addr, api, twins};
 use crate::handle::{Context, Stream};
 
-/// One linear copy.
-fn linear(dst: u64, src: u64, bytes: usize, stream: Stream, when: Return) -> CuResult {
-    let n = bytes as u64;
-    pitched((dst, n), (src, n), n, 1, stream, when)
+/// Which ends of a copy are said to be device memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Said {
+    dst: bool,
+    src: bool,
 }
 
-fn pitched(dst: (u64, u64), src: (u64, u64), width: u64, height: u64, stream: Stream, when: Return) -> CuResult {
-    let copy = Copy {
+/// Nothing is said: `cuMemcpy`, and peers, whose ends are told by address.
+const UNSAID: Said = Said { dst: false, src: false };
+const TO_DEVICE: Said = Said { dst: true, src: false };
+const TO_HOST: Said = Said { dst: false, src: true };
+const ON_DEVICE: Said = Said { dst: true, src: true };
+
+/// One linear copy.
+fn linear(dst: u64, src: u64, bytes: usize, said: Said, stream: Stream, when: Return) -> CuResult {
+    let n = bytes as u64;
+    copies(&[pitched((dst, n), (src, n), n, 1)], said, stream, when)
+}
+
+fn pitched(dst: (u64, u64), src: (u64, u64), width: u64, height: u64) -> Copy {
+    Copy {
         dst: DevAddr(dst.0),
         dst_pitch: dst.1,
         src: DevAddr(src.0),
@@ -32,10 +46,20 @@ fn pitched(dst: (u64, u64), src: (u64, u64), width: u64, height: u64, stream: St
         height,
         direction: Direction::OnHost,
         staged: None,
-    };
+    }
+}
+
+/// Queues copies, all in one call of the program's.
+fn copies(copies: &[Copy], said: Said, stream: Stream, when: Return) -> CuResult {
     machine()?.call(Cost::Call, |call| {
         let stream = current::stream(call, stream)?;
-        call.copy(stream, copy, when)
+        let unknown = |addr| call.state.space.find(addr).is_none();
+        for copy in copies.iter().filter(|copy| copy.bytes() > Bytes::ZERO) {
+            if said.dst && unknown(copy.dst) || said.src && unknown(copy.src) {
+                return Err(CuError::InvalidValue);
+            }
+        }
+        copies.iter().try_for_each(|copy| call.copy(stream, copy.clone(), when))
     })
 }
 
@@ -116,32 +140,37 @@ struct End3d {
 }
 const _: () = assert!(size_of::<Copy3d>() == 200);
 
-/// Where an end of a copy is; arrays are refused, as nothing makes them.
-fn base(kind: c_uint, host: *const c_void, device: u64) -> CuResult<u64> {
+/// Where an end of a copy is, and whether that is said to be device memory; arrays are refused, as nothing makes them.
+fn base(kind: c_uint, host: *const c_void, device: u64) -> CuResult<(u64, bool)> {
     match kind {
-        1 => Ok(addr(host).0),
-        2 | 4 => Ok(device),
+        1 => Ok((addr(host).0, false)),
+        2 => Ok((device, true)),
         3 => Err(CuError::NotSupported),
+        4 => Ok((device, false)),
         _ => Err(CuError::InvalidValue),
     }
 }
 
-fn offset(parts: &[(usize, usize)]) -> CuResult<u64> {
-    let sum = parts.iter().try_fold(0usize, |sum, (n, unit)| sum.checked_add(n.checked_mul(*unit)?));
-    sum.map(|n| n as u64).ok_or(CuError::InvalidValue)
+/// `base` and what lies before the first byte: counts and what one of each takes.
+fn at(base: u64, parts: &[(usize, usize)]) -> CuResult<u64> {
+    let sum = parts.iter().try_fold(base, |sum, (n, unit)| sum.checked_add(n.checked_mul(*unit)? as u64));
+    sum.ok_or(CuError::InvalidValue)
 }
 
 fn copy_2d(given: In<Copy2d>, stream: Stream, when: Return) -> CuResult {
     let c = given.get()?;
-    let end = |e: &End2d| -> CuResult<(u64, u64)> {
+    let end = |e: &End2d| -> CuResult<((u64, u64), bool)> {
         // A pitch of 0 stands for rows without gaps in a copy of one row.
         let pitch = if e.pitch == 0 { c.width } else { e.pitch };
         if pitch < c.width.saturating_add(e.x) && c.height > 1 {
             return Err(CuError::InvalidValue);
         }
-        Ok((base(e.kind, e.host, e.device)? + offset(&[(e.x, 1), (e.y, pitch)])?, pitch as u64))
+        let (base, said) = base(e.kind, e.host, e.device)?;
+        Ok(((at(base, &[(e.x, 1), (e.y, pitch)])?, pitch as u64), said))
     };
-    pitched(end(&c.dst)?, end(&c.src)?, c.width as u64, c.height as u64, stream, when)
+    let ((dst, to), (src, from)) = (end(&c.dst)?, end(&c.src)?);
+    let copy = pitched(dst, src, c.width as u64, c.height as u64);
+    copies(&[copy], Said { dst: to, src: from }, stream, when)
 }
 
 fn copy_3d(given: In<Copy3d>, stream: Stream, when: Return) -> CuResult {
@@ -156,70 +185,67 @@ fn copy_3d(given: In<Copy3d>, stream: Stream, when: Return) -> CuResult {
             return Err(CuError::InvalidValue);
         }
         let plane = pitch.checked_mul(rows).ok_or(CuError::InvalidValue)?;
-        let from = offset(&[(e.x, 1), (e.y, pitch), (e.z, plane), (slice, plane)])?;
-        Ok((base(e.kind, e.host, e.device)? + from, pitch as u64))
+        let (base, _) = base(e.kind, e.host, e.device)?;
+        Ok((at(base, &[(e.x, 1), (e.y, pitch), (e.z, plane), (slice, plane)])?, pitch as u64))
     };
-    (0..c.depth).try_for_each(|slice| {
-        pitched(end(&c.dst, slice)?, end(&c.src, slice)?, c.width as u64, c.height as u64, stream, when)
-    })
+    let slice = |n| Ok(pitched(end(&c.dst, n)?, end(&c.src, n)?, c.width as u64, c.height as u64));
+    let slices: Vec<Copy> = (0..c.depth).map(slice).collect::<CuResult<_>>()?;
+    let said = |e: &End3d| Ok(base(e.kind, e.host, e.device)?.1);
+    copies(&slices, Said { dst: said(&c.dst)?, src: said(&c.src)? }, stream, when)
 }
 
 fn same_machine(contexts: [Context; 2]) -> CuResult {
     contexts.iter().try_for_each(|c| c.get().map(drop).map_err(|_| CuError::InvalidContext))
 }
 
-macro_rules! copies {
-    ($($(#[doc = $doc:literal])* fn $name:ident($dst:ident: $dst_type:ty, $src:ident: $src_type:ty, bytes: usize, stream: Stream)
-        = $to:expr, $from:expr;)*) => {
-        api! {$(
-            $(#[doc = $doc])*
-            fn $name($dst: $dst_type, $src: $src_type, bytes: usize, stream: Stream) {
-                linear($to, $from, bytes, stream, Return::Early)
-            }
-        )*}
-    };
-}
-
-copies! {
-    fn cuMemcpyAsync(dst: u64, src: u64, bytes: usize, stream: Stream) = dst, src;
-    fn cuMemcpyHtoDAsync_v2(dst: u64, src: *const c_void, bytes: usize, stream: Stream) = dst, addr(src).0;
-    fn cuMemcpyDtoHAsync_v2(dst: *mut c_void, src: u64, bytes: usize, stream: Stream) = addr(dst).0, src;
-    fn cuMemcpyDtoDAsync_v2(dst: u64, src: u64, bytes: usize, stream: Stream) = dst, src;
-}
-
 api! {
     fn cuMemcpy(dst: u64, src: u64, bytes: usize) {
-        linear(dst, src, bytes, Stream::LEGACY, Return::Late)
+        linear(dst, src, bytes, UNSAID, Stream::LEGACY, Return::Late)
     }
     fn cuMemcpy_ptds(dst: u64, src: u64, bytes: usize) {
-        linear(dst, src, bytes, Stream::PER_THREAD, Return::Late)
+        linear(dst, src, bytes, UNSAID, Stream::PER_THREAD, Return::Late)
+    }
+    fn cuMemcpyAsync(dst: u64, src: u64, bytes: usize, stream: Stream) {
+        linear(dst, src, bytes, UNSAID, stream, Return::Early)
     }
     fn cuMemcpyHtoD_v2(dst: u64, src: *const c_void, bytes: usize) {
-        linear(dst, addr(src).0, bytes, Stream::LEGACY, Return::Late)
+        linear(dst, addr(src).0, bytes, TO_DEVICE, Stream::LEGACY, Return::Late)
     }
     fn cuMemcpyHtoD_v2_ptds(dst: u64, src: *const c_void, bytes: usize) {
-        linear(dst, addr(src).0, bytes, Stream::PER_THREAD, Return::Late)
+        linear(dst, addr(src).0, bytes, TO_DEVICE, Stream::PER_THREAD, Return::Late)
+    }
+    fn cuMemcpyHtoDAsync_v2(dst: u64, src: *const c_void, bytes: usize, stream: Stream) {
+        linear(dst, addr(src).0, bytes, TO_DEVICE, stream, Return::Early)
     }
     fn cuMemcpyDtoH_v2(dst: *mut c_void, src: u64, bytes: usize) {
-        linear(addr(dst).0, src, bytes, Stream::LEGACY, Return::Late)
+        linear(addr(dst).0, src, bytes, TO_HOST, Stream::LEGACY, Return::Late)
     }
     fn cuMemcpyDtoH_v2_ptds(dst: *mut c_void, src: u64, bytes: usize) {
-        linear(addr(dst).0, src, bytes, Stream::PER_THREAD, Return::Late)
+        linear(addr(dst).0, src, bytes, TO_HOST, Stream::PER_THREAD, Return::Late)
     }
-    /// Inside the device the host does not wait.
+    fn cuMemcpyDtoHAsync_v2(dst: *mut c_void, src: u64, bytes: usize, stream: Stream) {
+        linear(addr(dst).0, src, bytes, TO_HOST, stream, Return::Early)
+    }
     fn cuMemcpyDtoD_v2(dst: u64, src: u64, bytes: usize) {
-        linear(dst, src, bytes, Stream::LEGACY, Return::Early)
+        linear(dst, src, bytes, ON_DEVICE, Stream::LEGACY, Return::Late)
     }
     fn cuMemcpyDtoD_v2_ptds(dst: u64, src: u64, bytes: usize) {
-        linear(dst, src, bytes, Stream::PER_THREAD, Return::Early)
+        linear(dst, src, bytes, ON_DEVICE, Stream::PER_THREAD, Return::Late)
+    }
+    fn cuMemcpyDtoDAsync_v2(dst: u64, src: u64, bytes: usize, stream: Stream) {
+        linear(dst, src, bytes, ON_DEVICE, stream, Return::Early)
     }
     fn cuMemcpyPeer(dst: u64, to: Context, src: u64, from: Context, bytes: usize) {
         same_machine([to, from])?;
-        linear(dst, src, bytes, Stream::LEGACY, Return::Early)
+        linear(dst, src, bytes, UNSAID, Stream::LEGACY, Return::Late)
+    }
+    fn cuMemcpyPeer_ptds(dst: u64, to: Context, src: u64, from: Context, bytes: usize) {
+        same_machine([to, from])?;
+        linear(dst, src, bytes, UNSAID, Stream::PER_THREAD, Return::Late)
     }
     fn cuMemcpyPeerAsync(dst: u64, to: Context, src: u64, from: Context, bytes: usize, stream: Stream) {
         same_machine([to, from])?;
-        linear(dst, src, bytes, stream, Return::Early)
+        linear(dst, src, bytes, UNSAID, stream, Return::Early)
     }
     fn cuMemcpy2D_v2(copy: In<Copy2d>) {
         copy_2d(copy, Stream::LEGACY, Return::Late)
@@ -243,11 +269,17 @@ api! {
     fn cuMemsetD8_v2(dst: u64, value: u8, n: usize) {
         fill(line(dst, 1, u32::from(value), n), Stream::LEGACY, true)
     }
+    fn cuMemsetD8_v2_ptds(dst: u64, value: u8, n: usize) {
+        fill(line(dst, 1, u32::from(value), n), Stream::PER_THREAD, true)
+    }
     fn cuMemsetD8Async(dst: u64, value: u8, n: usize, stream: Stream) {
         fill(line(dst, 1, u32::from(value), n), stream, false)
     }
     fn cuMemsetD16_v2(dst: u64, value: u16, n: usize) {
         fill(line(dst, 2, u32::from(value), n), Stream::LEGACY, true)
+    }
+    fn cuMemsetD16_v2_ptds(dst: u64, value: u16, n: usize) {
+        fill(line(dst, 2, u32::from(value), n), Stream::PER_THREAD, true)
     }
     fn cuMemsetD16Async(dst: u64, value: u16, n: usize, stream: Stream) {
         fill(line(dst, 2, u32::from(value), n), stream, false)
@@ -255,11 +287,17 @@ api! {
     fn cuMemsetD32_v2(dst: u64, value: c_uint, n: usize) {
         fill(line(dst, 4, value, n), Stream::LEGACY, true)
     }
+    fn cuMemsetD32_v2_ptds(dst: u64, value: c_uint, n: usize) {
+        fill(line(dst, 4, value, n), Stream::PER_THREAD, true)
+    }
     fn cuMemsetD32Async(dst: u64, value: c_uint, n: usize, stream: Stream) {
         fill(line(dst, 4, value, n), stream, false)
     }
     fn cuMemsetD2D8_v2(dst: u64, pitch: usize, value: u8, width: usize, height: usize) {
         fill(area(dst, pitch, 1, u32::from(value), width, height), Stream::LEGACY, true)
+    }
+    fn cuMemsetD2D8_v2_ptds(dst: u64, pitch: usize, value: u8, width: usize, height: usize) {
+        fill(area(dst, pitch, 1, u32::from(value), width, height), Stream::PER_THREAD, true)
     }
     fn cuMemsetD2D8Async(dst: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Stream) {
         fill(area(dst, pitch, 1, u32::from(value), width, height), stream, false)
@@ -267,11 +305,17 @@ api! {
     fn cuMemsetD2D16_v2(dst: u64, pitch: usize, value: u16, width: usize, height: usize) {
         fill(area(dst, pitch, 2, u32::from(value), width, height), Stream::LEGACY, true)
     }
+    fn cuMemsetD2D16_v2_ptds(dst: u64, pitch: usize, value: u16, width: usize, height: usize) {
+        fill(area(dst, pitch, 2, u32::from(value), width, height), Stream::PER_THREAD, true)
+    }
     fn cuMemsetD2D16Async(dst: u64, pitch: usize, value: u16, width: usize, height: usize, stream: Stream) {
         fill(area(dst, pitch, 2, u32::from(value), width, height), stream, false)
     }
     fn cuMemsetD2D32_v2(dst: u64, pitch: usize, value: c_uint, width: usize, height: usize) {
         fill(area(dst, pitch, 4, value, width, height), Stream::LEGACY, true)
+    }
+    fn cuMemsetD2D32_v2_ptds(dst: u64, pitch: usize, value: c_uint, width: usize, height: usize) {
+        fill(area(dst, pitch, 4, value, width, height), Stream::PER_THREAD, true)
     }
     fn cuMemsetD2D32Async(dst: u64, pitch: usize, value: c_uint, width: usize, height: usize, stream: Stream) {
         fill(area(dst, pitch, 4, value, width, height), stream, false)
@@ -288,18 +332,17 @@ twins! {
         = cuMemcpyDtoHAsync_v2(dst, src, n, s.per_thread());
     fn cuMemcpyDtoDAsync_v2_ptsz(dst: u64, src: u64, n: usize, s: Stream)
         = cuMemcpyDtoDAsync_v2(dst, src, n, s.per_thread());
-    fn cuMemcpyPeer_ptds(dst: u64, to: Context, src: u64, from: Context, n: usize)
-        = cuMemcpyPeerAsync(dst, to, src, from, n, Stream::PER_THREAD);
     fn cuMemcpyPeerAsync_ptsz(dst: u64, to: Context, src: u64, from: Context, n: usize, s: Stream)
         = cuMemcpyPeerAsync(dst, to, src, from, n, s.per_thread());
     fn cuMemcpy2DAsync_v2_ptsz(copy: In<Copy2d>, s: Stream) = cuMemcpy2DAsync_v2(copy, s.per_thread());
     fn cuMemcpy3DAsync_v2_ptsz(copy: In<Copy3d>, s: Stream) = cuMemcpy3DAsync_v2(copy, s.per_thread());
-    fn cuMemsetD8_v2_ptds(dst: u64, v: u8, n: usize) = cuMemsetD8Async(dst, v, n, Stream::PER_THREAD);
     fn cuMemsetD8Async_ptsz(dst: u64, v: u8, n: usize, s: Stream) = cuMemsetD8Async(dst, v, n, s.per_thread());
     fn cuMemsetD16Async_ptsz(dst: u64, v: u16, n: usize, s: Stream) = cuMemsetD16Async(dst, v, n, s.per_thread());
     fn cuMemsetD32Async_ptsz(dst: u64, v: c_uint, n: usize, s: Stream) = cuMemsetD32Async(dst, v, n, s.per_thread());
-    fn cuMemsetD2D8_v2_ptds(dst: u64, pitch: usize, v: u8, w: usize, h: usize)
-        = cuMemsetD2D8Async(dst, pitch, v, w, h, Stream::PER_THREAD);
+    fn cuMemsetD2D16Async_ptsz(dst: u64, pitch: usize, v: u16, w: usize, h: usize, s: Stream)
+        = cuMemsetD2D16Async(dst, pitch, v, w, h, s.per_thread());
+    fn cuMemsetD2D32Async_ptsz(dst: u64, pitch: usize, v: c_uint, w: usize, h: usize, s: Stream)
+        = cuMemsetD2D32Async(dst, pitch, v, w, h, s.per_thread());
     fn cuMemsetD2D8Async_ptsz(dst: u64, pitch: usize, v: u8, w: usize, h: usize, s: Stream)
         = cuMemsetD2D8Async(dst, pitch, v, w, h, s.per_thread());
 }

@@ -44,8 +44,8 @@ pub fn pop() -> CuResult<ContextId> {
     popped.ok_or(CuError::InvalidContext)
 }
 
-/// The device of the thread's context, which must be alive.
-pub fn device(call: &Call<'_>) -> CuResult<DeviceId> {
+/// The device of the thread's context, which must be active.
+pub fn device(call: &mut Call<'_>) -> CuResult<DeviceId> {
     Ok(call.state.contexts.get(context()?)?.device)
 }
 

@@ -93,6 +93,19 @@ impl<T> Out<T> {
         Self(std::ptr::null_mut())
     }
 
+    /// The same place, for another type: the one documented for what was asked.
+    pub fn cast<U>(self) -> Out<U> {
+        Out(self.0.cast())
+    }
+
+    /// What is there before the call.
+    pub fn get(self) -> CuResult<T>
+    where
+        T: Copy,
+    {
+        In(self.0.cast_const()).get()
+    }
+
     /// The place `n` further on.
     pub fn at(self, n: usize) -> Self {
         Self(self.0.wrapping_add(n))
@@ -115,6 +128,11 @@ impl<T> In<T> {
     /// No value and no array.
     pub fn none() -> Self {
         Self(std::ptr::null())
+    }
+
+    /// The same place, for another type: the one documented for what was asked.
+    pub fn cast<U>(self) -> In<U> {
+        In(self.0.cast())
     }
 
     /// Whether there is none.

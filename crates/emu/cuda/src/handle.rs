@@ -3,6 +3,7 @@
 //! A handle is a tag, our number, and four zero bits (some programs keep flags there). A handle of another kind, or
 //! made up, is recognised and refused, never followed.
 
+use deepum_core::units::DeviceId;
 use deepum_emu_device::context::ContextId;
 use deepum_emu_device::error::{CuError, CuResult};
 use deepum_emu_device::kernel::{KernelId, ModuleId};
@@ -53,6 +54,11 @@ handles! {
 impl Context {
     /// No context, or the thread's own.
     pub const NULL: Self = Self(0);
+
+    /// The context of a device.
+    pub fn of_device(device: DeviceId) -> Self {
+        Self::of(ContextId(u32::from(device.0)))
+    }
 }
 
 impl Stream {

@@ -9,7 +9,7 @@ use deepum_emu_device::launch::Shape;
 use deepum_emu_device::machine::{Cost, machine};
 
 use crate::current;
-use crate::edge::{In, addr, api, twins};
+use crate::edge::{In, api, twins};
 use crate::handle::{Function, Stream};
 use crate::module;
 
@@ -54,7 +54,7 @@ fn check(attributes: In<Attribute>, count: c_uint) -> CuResult {
 }
 
 /// The packed parameter buffer, from an array of pointers to parameters or from the caller's own buffer.
-fn pack(kernel: &Kernel, params: In<In<u8>>, extra: In<*const c_void>) -> CuResult<Vec<u8>> {
+fn pack(kernel: &Kernel, params: In<In<u8>>, extra: In<In<c_void>>) -> CuResult<Vec<u8>> {
     let mut packed = vec![0u8; kernel.params_len()];
     if !params.is_null() {
         for (n, param) in kernel.info.params.iter().enumerate() {
@@ -67,10 +67,10 @@ fn pack(kernel: &Kernel, params: In<In<u8>>, extra: In<*const c_void>) -> CuResu
     let (mut buffer, mut len) = (None, None);
     let mut n = 0;
     while !extra.is_null() {
-        match addr(extra.nth(n)?).0 {
+        match extra.cast::<usize>().nth(n)? {
             0 => break,
-            1 => buffer = Some(extra.nth(n + 1)?),
-            2 => len = Some(extra.nth(n + 1)?),
+            1 => buffer = Some(extra.nth(n + 1)?.cast::<u8>()),
+            2 => len = Some(extra.nth(n + 1)?.cast::<usize>().get()?),
             _ => return Err(CuError::InvalidValue),
         }
         n += 2;
@@ -78,20 +78,14 @@ fn pack(kernel: &Kernel, params: In<In<u8>>, extra: In<*const c_void>) -> CuResu
     let Some((buffer, len)) = buffer.zip(len) else {
         return if packed.is_empty() { Ok(packed) } else { Err(CuError::InvalidValue) };
     };
-    // SAFETY: In is a transparent pointer; the caller says that its buffer is made of bytes and its size a size_t.
-    let (bytes, len) = unsafe {
-        (
-            std::mem::transmute::<*const c_void, In<u8>>(buffer),
-            std::mem::transmute::<*const c_void, In<usize>>(len).get()?,
-        )
-    };
-    let given = bytes.array(len)?;
+    let given = buffer.array(len)?;
     if given.len() < packed.len() {
         return Err(CuError::InvalidValue);
     }
     Ok(given)
 }
 
+/// Queues a launch. More dynamic shared memory than the kernel was allowed is refused, as by a driver.
 fn launch(
     function: Function,
     grid: [c_uint; 3],
@@ -99,12 +93,15 @@ fn launch(
     shared: c_uint,
     stream: Stream,
     params: In<In<u8>>,
-    extra: In<*const c_void>,
+    extra: In<In<c_void>>,
 ) -> CuResult {
     if !params.is_null() && !extra.is_null() {
         return Err(CuError::InvalidValue);
     }
     let kernel = module::kernel(function)?;
+    if !module::allows_shared(&kernel, shared) {
+        return Err(CuError::InvalidValue);
+    }
     let packed = pack(&kernel, params, extra)?;
     let shape = Shape { grid, block, shared: Bytes(u64::from(shared)) };
     machine()?.call(Cost::Launch, |call| {
@@ -113,18 +110,33 @@ fn launch(
     })
 }
 
+fn configured(
+    config: Config,
+    stream: Stream,
+    function: Function,
+    params: In<In<u8>>,
+    extra: In<In<c_void>>,
+) -> CuResult {
+    check(config.attributes, config.count)?;
+    launch(function, config.grid, config.block, config.shared, stream, params, extra)
+}
+
 api! {
     fn cuLaunchKernel(
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
-        stream: Stream, params: In<In<u8>>, extra: In<*const c_void>,
+        stream: Stream, params: In<In<u8>>, extra: In<In<c_void>>,
     ) {
         launch(function, [gx, gy, gz], [bx, by, bz], shared, stream, params, extra)
     }
 
-    fn cuLaunchKernelEx(config: In<Config>, function: Function, params: In<In<u8>>, extra: In<*const c_void>) {
+    fn cuLaunchKernelEx(config: In<Config>, function: Function, params: In<In<u8>>, extra: In<In<c_void>>) {
         let config = config.get()?;
-        check(config.attributes, config.count)?;
-        launch(function, config.grid, config.block, config.shared, config.stream, params, extra)
+        configured(config, config.stream, function, params, extra)
+    }
+
+    fn cuLaunchKernelEx_ptsz(config: In<Config>, function: Function, params: In<In<u8>>, extra: In<In<c_void>>) {
+        let config = config.get()?;
+        configured(config, config.stream.per_thread(), function, params, extra)
     }
 
     fn cuLaunchCooperativeKernel(
@@ -139,14 +151,8 @@ api! {
 twins! {
     fn cuLaunchKernel_ptsz(
         f: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, s: Stream,
-        params: In<In<u8>>, extra: In<*const c_void>,
+        params: In<In<u8>>, extra: In<In<c_void>>,
     ) = cuLaunchKernel(f, gx, gy, gz, bx, by, bz, shared, s.per_thread(), params, extra);
-    fn cuLaunchKernelEx_ptsz(config: In<Config>, f: Function, params: In<In<u8>>, extra: In<*const c_void>)
-        = crate::edge::answer("cuLaunchKernelEx_ptsz", move || {
-            let config = config.get()?;
-            check(config.attributes, config.count)?;
-            launch(f, config.grid, config.block, config.shared, config.stream.per_thread(), params, extra)
-        });
     fn cuLaunchCooperativeKernel_ptsz(
         f: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, s: Stream,
         params: In<In<u8>>,

@@ -5,9 +5,9 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Once;
 
-use deepum_core::units::{AddrRange, DeviceId, Place};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, Place};
 use deepum_emu_device::error::{CuError, CuResult};
-use deepum_emu_device::machine::{Cost, machine};
+use deepum_emu_device::machine::{Cost, State, machine};
 use deepum_emu_device::say;
 use deepum_emu_device::space::Kind;
 use parking_lot::Mutex;
@@ -55,33 +55,42 @@ impl Location {
     }
 }
 
-/// What was said of a range; the newest that covers it counts.
+/// What was last said of a range. Ranges about the same thing (and, of 3, the same place) do not overlap.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     allocation: u64,
     range: AddrRange,
     /// 1 read mostly, 2 preferred location, 3 accessed by, 4 last prefetch: as the range attributes are numbered.
     about: c_int,
-    on: bool,
     location: Location,
 }
 
 static SAID: Mutex<Vec<Said>> = Mutex::new(Vec::new());
 
-fn record(range: AddrRange, about: c_int, on: bool, location: Location) -> CuResult {
-    machine()?.look(|state| {
-        let owner = state.space.holding(range).filter(|a| a.kind == Kind::Managed).ok_or(CuError::InvalidValue)?;
-        let mut said = SAID.lock();
-        let covered = |s: &Said| {
-            s.about == about
-                && (about != 3 || s.location == location)
-                && s.range.start >= range.start
-                && s.range.end() <= range.end()
-        };
-        said.retain(|s| !covered(s) && state.space.find(s.range.start).is_some_and(|a| a.id == s.allocation));
-        said.push(Said { allocation: owner.id, range, about, on, location });
-        Ok(())
-    })
+/// What of `range` lies before and behind `part`.
+fn outside(range: AddrRange, part: AddrRange) -> [AddrRange; 2] {
+    let between = |from: DevAddr, to: DevAddr| AddrRange::new(from, Bytes(to.0.saturating_sub(from.0)));
+    [between(range.start, part.start.min(range.end())), between(part.end().max(range.start), range.end())]
+}
+
+/// Records what was said about `range`, `on` or no longer.
+fn record(state: &State, range: AddrRange, about: c_int, on: bool, location: Location) -> CuResult {
+    let owner = state.space.holding(range).filter(|a| a.kind == Kind::Managed).ok_or(CuError::InvalidValue)?;
+    let mut said = SAID.lock();
+    let mut kept = Vec::with_capacity(said.len() + 1);
+    for old in said.drain(..).filter(|s| state.space.find(s.range.start).is_some_and(|a| a.id == s.allocation)) {
+        if old.about == about && (about != 3 || old.location == location) {
+            let parts = outside(old.range, range).into_iter().filter(|part| !part.is_empty());
+            kept.extend(parts.map(|range| Said { range, ..old }));
+        } else {
+            kept.push(old);
+        }
+    }
+    if on {
+        kept.push(Said { allocation: owner.id, range, about, location });
+    }
+    *said = kept;
+    Ok(())
 }
 
 /// What was last said about all of `range`; nothing if parts of it were told different things.
@@ -89,33 +98,43 @@ fn recorded(range: AddrRange, about: c_int, at: Option<Location>) -> CuResult<Op
     machine()?.look(|state| {
         let owner = state.space.holding(range).filter(|a| a.kind == Kind::Managed).ok_or(CuError::InvalidValue)?;
         let said = SAID.lock();
-        let meets = |s: &&Said| {
-            s.allocation == owner.id
-                && s.about == about
-                && at.is_none_or(|at| s.location == at)
-                && s.range.start < range.end()
-                && range.start < s.range.end()
-        };
-        let newest = said.iter().rev().find(meets);
-        let covers = |s: &&Said| s.on && s.range.start <= range.start && s.range.end() >= range.end();
-        Ok(newest.filter(covers).map(|s| s.location))
+        let meets = said
+            .iter()
+            .filter(|s| s.allocation == owner.id && s.about == about && at.is_none_or(|at| s.location == at));
+        let mut left = range.len.0;
+        let mut location = None;
+        for s in meets {
+            let [before, behind] = outside(range, s.range);
+            let common = range.len.0 - before.len.0 - behind.len.0;
+            if common > 0 && *location.get_or_insert(s.location) != s.location {
+                return Ok(None);
+            }
+            left -= common;
+        }
+        Ok(location.filter(|_| left == 0))
+    })
+}
+
+/// Queues discards, prefetches, or each range's discard and then its prefetch, in one call.
+fn queue(ranges: &[AddrRange], discard: bool, to: Option<&[Location]>, stream: Stream) -> CuResult {
+    let places = to.map(|to| to.iter().map(|l| l.place()).collect::<CuResult<Vec<_>>>()).transpose()?;
+    machine()?.call(Cost::Call, |call| {
+        let stream = current::stream(call, stream)?;
+        for (n, range) in ranges.iter().enumerate() {
+            if discard {
+                call.discard(stream, *range)?;
+            }
+            if let (Some(to), Some(places)) = (to, &places) {
+                call.prefetch(stream, *range, places[n])?;
+                record(&call.state, *range, 4, true, to[n])?;
+            }
+        }
+        Ok(())
     })
 }
 
 fn prefetch(start: u64, bytes: usize, to: Location, stream: Stream) -> CuResult {
-    let (range, place) = (range(start, bytes), to.place()?);
-    machine()?.call(Cost::Call, |call| {
-        let stream = current::stream(call, stream)?;
-        call.prefetch(stream, range, place)
-    })?;
-    record(range, 4, true, to)
-}
-
-fn discard(start: u64, bytes: usize, stream: Stream) -> CuResult {
-    machine()?.call(Cost::Call, |call| {
-        let stream = current::stream(call, stream)?;
-        call.discard(stream, range(start, bytes))
-    })
+    queue(&[range(start, bytes)], false, Some(&[to]), stream)
 }
 
 fn advise(start: u64, bytes: usize, advice: c_int, location: Location) -> CuResult {
@@ -132,18 +151,19 @@ fn advise(start: u64, bytes: usize, advice: c_int, location: Location) -> CuResu
     if located {
         location.place()?;
     }
-    record(range(start, bytes), about, on, if located { location } else { Location::INVALID })?;
+    let location = if located { location } else { Location::INVALID };
+    machine()?.look(|state| record(state, range(start, bytes), about, on, location))?;
     static ONCE: Once = Once::new();
     ONCE.call_once(|| say("cuMemAdvise: advice is recorded; the modelled driver does not act on it"));
     Ok(())
 }
 
-/// Batch calls: no flags, and not the legacy NULL stream (CUDA driver API reference).
-fn batch(count: usize, flags: u64, stream: Stream) -> CuResult {
+/// The ranges of a batch call: no flags, and not the legacy NULL stream (CUDA driver API reference).
+fn batch(starts: In<u64>, sizes: In<usize>, count: usize, flags: u64, stream: Stream) -> CuResult<Vec<AddrRange>> {
     if count == 0 || flags != 0 || matches!(stream, Stream::NULL | Stream::LEGACY) {
         return Err(CuError::InvalidValue);
     }
-    Ok(())
+    (0..count).map(|n| Ok(range(starts.nth(n)?, sizes.nth(n)?))).collect()
 }
 
 /// For each range of a batch, the location of the last group that starts at or before it.
@@ -168,7 +188,7 @@ fn attribute(out: Out<c_int>, bytes: usize, number: c_int, range: AddrRange) -> 
             if !bytes.is_multiple_of(4) || room == 0 {
                 return Err(CuError::InvalidValue);
             }
-            let devices = (0..machine()?.config.devices).map(|n| c_int::from(DeviceId(n).0)).chain([CPU]);
+            let devices = (0..machine()?.config.devices).map(c_int::from).chain([CPU]);
             let mut n = 0;
             for ordinal in devices {
                 if n < room && recorded(range, 3, Some(Location::of_device(ordinal)))?.is_some() {
@@ -207,26 +227,20 @@ api! {
         starts: In<u64>, sizes: In<usize>, count: usize, places: In<Location>, groups: In<usize>, group_count: usize,
         flags: u64, stream: Stream,
     ) {
-        batch(count, flags, stream)?;
-        let places = locations(count, places, groups, group_count)?;
-        (0..count).try_for_each(|n| prefetch(starts.nth(n)?, sizes.nth(n)?, places[n], stream))
+        let ranges = batch(starts, sizes, count, flags, stream)?;
+        queue(&ranges, false, Some(&locations(count, places, groups, group_count)?), stream)
     }
 
     fn cuMemDiscardBatchAsync(starts: In<u64>, sizes: In<usize>, count: usize, flags: u64, stream: Stream) {
-        batch(count, flags, stream)?;
-        (0..count).try_for_each(|n| discard(starts.nth(n)?, sizes.nth(n)?, stream))
+        queue(&batch(starts, sizes, count, flags, stream)?, true, None, stream)
     }
 
     fn cuMemDiscardAndPrefetchBatchAsync(
         starts: In<u64>, sizes: In<usize>, count: usize, places: In<Location>, groups: In<usize>, group_count: usize,
         flags: u64, stream: Stream,
     ) {
-        batch(count, flags, stream)?;
-        let places = locations(count, places, groups, group_count)?;
-        (0..count).try_for_each(|n| {
-            discard(starts.nth(n)?, sizes.nth(n)?, stream)?;
-            prefetch(starts.nth(n)?, sizes.nth(n)?, places[n], stream)
-        })
+        let ranges = batch(starts, sizes, count, flags, stream)?;
+        queue(&ranges, true, Some(&locations(count, places, groups, group_count)?), stream)
     }
 
     fn cuMemAdvise(start: u64, bytes: usize, advice: c_int, to: c_int) {

@@ -12,8 +12,10 @@ use crate::edge::{In, Out, addr, api, range, size, twins};
 use crate::handle::Context;
 
 /// `CU_MEMORYTYPE_HOST`, `CU_MEMORYTYPE_DEVICE`.
-const HOST: u32 = 1;
-const DEVICE: u32 = 2;
+const HOST: u64 = 1;
+const DEVICE: u64 = 2;
+/// `CU_DEVICE_INVALID`.
+const NO_DEVICE: c_int = -2;
 
 fn allocate(kind: Kind, bytes: usize, flags: u32) -> CuResult<u64> {
     machine()?.call(Cost::Call, |call| {
@@ -31,42 +33,42 @@ fn find(pointer: DevAddr) -> CuResult<Allocation> {
     machine()?.look(|state| state.space.find(pointer).copied().ok_or(CuError::InvalidValue))
 }
 
-/// One pointer attribute, stored as its documented type.
-fn attribute(out: *mut c_void, number: c_int, pointer: u64, found: &Allocation) -> CuResult {
+/// One pointer attribute (`CUpointer_attribute`).
+fn attribute(number: c_int, pointer: u64, found: &Allocation) -> CuResult<u64> {
     let host = matches!(found.kind, Kind::Pinned | Kind::Registered);
-    let word = |value: u64| unsafe_out::<u64>(out).put(value);
-    let number32 = |value: u32| unsafe_out::<u32>(out).put(value);
-    match number {
-        1 => {
-            let context = machine()?.look(|state| state.contexts.primary(found.device))?;
-            unsafe_out::<Context>(out).put(Context::of(context)) // CONTEXT
-        }
-        2 => number32(if host { HOST } else { DEVICE }), // MEMORY_TYPE
-        3 => word(pointer),                              // DEVICE_POINTER: unified addressing
-        4 if found.kind == Kind::Device => Err(CuError::InvalidValue),
-        4 => word(pointer),                                    // HOST_POINTER
-        6 => number32(0),                                      // SYNC_MEMOPS
-        7 => word(found.id),                                   // BUFFER_ID
-        8 => number32(u32::from(found.kind == Kind::Managed)), // IS_MANAGED
-        9 => number32(u32::from(found.device.0)),              // DEVICE_ORDINAL
-        10 => number32(0),                                     // IS_LEGACY_CUDA_IPC_CAPABLE: IPC is refused
-        11 | 19 => word(found.range.start.0),                  // RANGE_START_ADDR, MAPPING_BASE_ADDR
-        12 | 18 => word(found.range.len.0),                    // RANGE_SIZE, MAPPING_SIZE
-        13 => number32(1),                                     // MAPPED
-        14 => word(0),                                         // ALLOWED_HANDLE_TYPES
-        15 => number32(0),                                     // IS_GPU_DIRECT_RDMA_CAPABLE
-        16 => number32(3),                                     // ACCESS_FLAGS: read and write
-        17 => word(0),                                         // MEMPOOL_HANDLE
-        20 => word(found.id),                                  // MEMORY_BLOCK_ID
-        21 => number32(0),                                     // IS_HW_DECOMPRESS_CAPABLE
-        _ => Err(CuError::InvalidValue),
-    }
+    Ok(match number {
+        1 => Context::of_device(found.device).0 as u64, // CONTEXT
+        2 => {
+            if host {
+                HOST
+            } else {
+                DEVICE
+            }
+        } // MEMORY_TYPE
+        3 => pointer,                                   // DEVICE_POINTER: unified addressing
+        4 if found.kind == Kind::Device => return Err(CuError::InvalidValue),
+        4 => pointer,                                // HOST_POINTER
+        7 | 20 => found.id,                          // BUFFER_ID, MEMORY_BLOCK_ID
+        8 => u64::from(found.kind == Kind::Managed), // IS_MANAGED
+        9 => u64::from(found.device.0),              // DEVICE_ORDINAL
+        11 | 19 => found.range.start.0,              // RANGE_START_ADDR, MAPPING_BASE_ADDR
+        12 | 18 => found.range.len.0,                // RANGE_SIZE, MAPPING_SIZE
+        13 => 1,                                     // MAPPED
+        16 => 3,                                     // ACCESS_FLAGS: read and write
+        // SYNC_MEMOPS, IS_LEGACY_CUDA_IPC_CAPABLE, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE, MEMPOOL_HANDLE,
+        // IS_HW_DECOMPRESS_CAPABLE: none of it.
+        6 | 10 | 14 | 15 | 17 | 21 => 0,
+        _ => return Err(CuError::InvalidValue),
+    })
 }
 
-/// The place behind a `void *` of a documented type.
-fn unsafe_out<T>(pointer: *mut c_void) -> Out<T> {
-    // SAFETY: Out is a transparent pointer; which type it points to is documented for the attribute that was asked for.
-    unsafe { std::mem::transmute::<*mut c_void, Out<T>>(pointer) }
+/// Stores an attribute as its documented type.
+#[expect(clippy::cast_possible_truncation, reason = "these attributes are 32 bits wide")]
+fn store(out: Out<c_void>, number: c_int, value: u64) -> CuResult {
+    match number {
+        1 | 3 | 4 | 7 | 11 | 12 | 14 | 17..=20 => out.cast::<u64>().put(value),
+        _ => out.cast::<u32>().put(value as u32),
+    }
 }
 
 api! {
@@ -134,9 +136,11 @@ api! {
     }
 
     fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint) {
-        // PORTABLE, DEVICEMAP, IOMEMORY, READ_ONLY.
-        if flags & !15 != 0 {
-            return Err(CuError::InvalidValue);
+        // PORTABLE, DEVICEMAP, IOMEMORY, READ_ONLY. There is no foreign device whose registers could be mapped.
+        match flags {
+            _ if flags & !15 != 0 => return Err(CuError::InvalidValue),
+            _ if flags & 4 != 0 => return Err(CuError::NotSupported),
+            _ => {}
         }
         machine()?.call(Cost::Call, |call| {
             let device = current::device(call)?;
@@ -167,24 +171,21 @@ api! {
         flags.put(found.flags)
     }
 
-    fn cuPointerGetAttribute(out: *mut c_void, number: c_int, pointer: u64) {
-        attribute(out, number, pointer, &find(DevAddr(pointer))?)
+    fn cuPointerGetAttribute(out: Out<c_void>, number: c_int, pointer: u64) {
+        store(out, number, attribute(number, pointer, &find(DevAddr(pointer))?)?)
     }
 
-    /// Unlike the single query, a pointer the driver does not know is no error: everything is zero.
-    fn cuPointerGetAttributes(count: c_uint, numbers: In<c_int>, outs: In<*mut c_void>, pointer: u64) {
+    /// Unlike the single query, a pointer the driver does not know is no error: everything is zero, and the device is none.
+    fn cuPointerGetAttributes(count: c_uint, numbers: In<c_int>, outs: In<Out<c_void>>, pointer: u64) {
         let found = find(DevAddr(pointer));
         for n in 0..count as usize {
             let (number, out) = (numbers.nth(n)?, outs.nth(n)?);
-            let stored = found.and_then(|found| attribute(out, number, pointer, &found));
-            if stored.is_err() {
-                match number {
-                    1 | 3 | 4 | 7 | 11 | 12 | 14 | 17..=20 => unsafe_out::<u64>(out).put(0)?,
-                    9 => unsafe_out::<c_int>(out).put(-2)?, // CU_DEVICE_INVALID
-                    2 | 6 | 8 | 10 | 13 | 15 | 16 | 21 => unsafe_out::<u32>(out).put(0)?,
-                    _ => return Err(CuError::InvalidValue),
-                }
-            }
+            let none = match number {
+                9 => u64::from(NO_DEVICE.cast_unsigned()),
+                1..=4 | 6..=21 => 0,
+                _ => return Err(CuError::InvalidValue),
+            };
+            store(out, number, found.and_then(|found| attribute(number, pointer, &found)).unwrap_or(none))?;
         }
         Ok(())
     }

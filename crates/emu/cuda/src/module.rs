@@ -2,7 +2,7 @@
 //!
 //! A library is a module without a context, and a kernel is a function without one; here both pairs are one thing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
@@ -34,29 +34,23 @@ fn load(start: *const c_void, kept: bool, in_context: bool) -> CuResult<Module> 
         say(&e.to_string());
         CuError::InvalidImage
     })?;
-    load_bytes(image, kept, in_context)
-}
-
-fn load_bytes(image: &'static [u8], kept: bool, in_context: bool) -> CuResult<Module> {
-    let machine = machine()?;
-    let capability = machine.look(|state| Ok(state.modules.capability()))?;
-    let image = if kept { Image::Kept(image) } else { Image::Read(kernel::read(image, capability)?) };
-    let context = if in_context { Some(current::context()?) } else { None };
-    let id = machine.call(Cost::Call, |call| {
-        let device = context.map(|id| Ok(call.state.contexts.get(id)?.device)).transpose()?;
-        Ok(call.state.modules.load(image, device))
-    })?;
-    Ok(Module::of(id))
+    add(if kept { Image::Kept(image) } else { read(image)? }, in_context)
 }
 
 fn load_file(path: &str, in_context: bool) -> CuResult<Module> {
     let bytes = std::fs::read(path).map_err(|_| CuError::FileNotFound)?;
-    let machine = machine()?;
-    let capability = machine.look(|state| Ok(state.modules.capability()))?;
-    let image = Image::Read(kernel::read(&bytes, capability)?);
-    let context = if in_context { Some(current::context()?) } else { None };
-    let id = machine.call(Cost::Call, |call| {
-        let device = context.map(|id| Ok(call.state.contexts.get(id)?.device)).transpose()?;
+    add(read(&bytes)?, in_context)
+}
+
+fn read(image: &[u8]) -> CuResult<Image> {
+    let capability = machine()?.look(|state| Ok(state.modules.capability()))?;
+    Ok(Image::Read(kernel::read(image, capability)?))
+}
+
+/// A new module in the thread's context, or a library, which has none.
+fn add(image: Image, in_context: bool) -> CuResult<Module> {
+    let id = machine()?.call(Cost::Call, |call| {
+        let device = if in_context { Some(current::device(call)?) } else { None };
         Ok(call.state.modules.load(image, device))
     })?;
     Ok(Module::of(id))
@@ -85,40 +79,50 @@ fn param(function: Function, index: usize, offset: Out<usize>, len: Out<usize>) 
     Ok(())
 }
 
-/// A kernel's name as a C string that lives as long as the process, as the driver API promises for the module's life.
+/// A kernel's name as a C string that lives as long as the process; the driver API promises the module's life.
 fn name_of(kernel: &Kernel) -> CuResult<*const c_char> {
-    static NAMES: Mutex<Option<HashMap<KernelId, CString>>> = Mutex::new(None);
-    let mut names = NAMES.lock();
-    let names = names.get_or_insert_with(HashMap::new);
-    if let Some(text) = names.get(&kernel.id) {
-        return Ok(text.as_ptr());
-    }
+    static NAMES: Mutex<BTreeSet<CString>> = Mutex::new(BTreeSet::new());
     let text = CString::new(kernel.info.name.as_str()).map_err(|_| CuError::Unknown)?;
-    // The text is on the heap and stays there when the map grows.
-    Ok(names.entry(kernel.id).or_insert(text).as_ptr())
+    let mut names = NAMES.lock();
+    names.insert(text.clone());
+    // The text is on the heap and stays there when the set grows.
+    names.get(&text).map(|text| text.as_ptr()).ok_or(CuError::Unknown)
 }
 
 /// Attributes that a program has set, by kernel and `CUfunction_attribute`.
-static SET: Mutex<Vec<(KernelId, c_int, c_int)>> = Mutex::new(Vec::new());
+static SET: Mutex<BTreeMap<(KernelId, c_int), c_int>> = Mutex::new(BTreeMap::new());
+
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+const MAX_DYNAMIC_SHARED: c_int = 8;
+
+/// Whether a launch may ask for so much dynamic shared memory: what fits into 48 KiB beside the kernel's own, or what was set.
+pub fn allows_shared(kernel: &Kernel, bytes: c_uint) -> bool {
+    bytes == 0 || bytes <= max_dynamic_shared(kernel).cast_unsigned()
+}
+
+fn max_dynamic_shared(kernel: &Kernel) -> c_int {
+    let default = int(Bytes::kib(48).saturating_sub(kernel.info.static_shared).0);
+    SET.lock().get(&(kernel.id, MAX_DYNAMIC_SHARED)).copied().unwrap_or(default)
+}
 
 fn attribute(function: Function, number: c_int) -> CuResult<c_int> {
     let kernel = kernel(function)?;
-    if let Some((.., value)) = SET.lock().iter().find(|(id, n, _)| *id == kernel.id && *n == number) {
+    if let Some(value) = SET.lock().get(&(kernel.id, number)) {
         return Ok(*value);
     }
     let info = &kernel.info;
     let (major, minor) = machine()?.profile.reported_compute_capability;
     Ok(match number {
         0 if info.max_threads > 0 => int(info.max_threads.min(1024)),
-        0 => 1024,                                                     // MAX_THREADS_PER_BLOCK
-        1 => int(info.static_shared.0),                                // SHARED_SIZE_BYTES
+        0 => 1024,                        // MAX_THREADS_PER_BLOCK
+        1 => int(info.static_shared.0),   // SHARED_SIZE_BYTES
         2 | 3 => 0,                       // CONST_SIZE_BYTES, LOCAL_SIZE_BYTES: not in the image's summary
         4 => int(info.registers),         // NUM_REGS, 0 where the image does not say
         5 | 6 => int(major * 10 + minor), // PTX_VERSION, BINARY_VERSION
         7 => 0,                           // CACHE_MODE_CA
-        8 => int(Bytes::kib(48).saturating_sub(info.static_shared).0), // MAX_DYNAMIC_SHARED_SIZE_BYTES
-        9 => -1,                          // PREFERRED_SHARED_MEMORY_CARVEOUT
-        10..=15 => 0,                     // clusters: none
+        MAX_DYNAMIC_SHARED => max_dynamic_shared(&kernel),
+        9 => -1,      // PREFERRED_SHARED_MEMORY_CARVEOUT
+        10..=15 => 0, // clusters: none
         _ => return Err(CuError::InvalidValue),
     })
 }
@@ -127,14 +131,12 @@ fn set_attribute(function: Function, number: c_int, value: c_int) -> CuResult {
     let kernel = kernel(function)?;
     let room = SHARED_PER_BLOCK.saturating_sub(kernel.info.static_shared);
     match number {
-        8 if u64::try_from(value).is_ok_and(|n| n <= room.0) => {}
+        MAX_DYNAMIC_SHARED if u64::try_from(value).is_ok_and(|n| n <= room.0) => {}
         9 if (-1..=100).contains(&value) => {}
         14 | 15 => {}
         _ => return Err(CuError::InvalidValue),
     }
-    let mut set = SET.lock();
-    set.retain(|(id, n, _)| (*id, *n) != (kernel.id, number));
-    set.push((kernel.id, number, value));
+    SET.lock().insert((kernel.id, number), value);
     Ok(())
 }
 

@@ -19,7 +19,6 @@ unsafe impl Sync for Address {}
 /// From which interface version a suffixed form is meant by its base name.
 const SINCE: &[(&str, i32)] = &[
     ("cuCtxCreate_v2", 3020),
-    ("cuCtxCreate_v3", 11_040),
     ("cuCtxCreate_v4", 12_050),
     ("cuCtxDestroy_v2", 4000),
     ("cuCtxGetDevice_v2", 13_000),
@@ -146,7 +145,7 @@ mod tests {
     fn a_base_name_means_the_form_of_its_version() {
         assert_eq!(form("cuMemAlloc", 2000), "cuMemAlloc");
         assert_eq!(form("cuMemAlloc", 3020), "cuMemAlloc_v2");
-        assert_eq!(form("cuCtxCreate", 11_040), "cuCtxCreate_v3");
+        assert_eq!(form("cuCtxCreate", 11_040), "cuCtxCreate_v2");
         assert_eq!(form("cuCtxCreate", 13_000), "cuCtxCreate_v4");
         assert_eq!(form("cuMemcpyDtoH", 12_000), "cuMemcpyDtoH_v2", "not its Async namesake");
         assert_eq!(form("cuLaunchKernel", 12_000), "cuLaunchKernel");

@@ -1,5 +1,6 @@
 //! Streams, and functions of the program in stream order.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 
 use deepum_emu_device::error::{CuError, CuResult};
@@ -26,14 +27,11 @@ fn create(out: Out<Stream>, flags: c_uint, priority: c_int) -> CuResult {
 }
 
 fn context_of(stream: Stream) -> CuResult<Context> {
-    let id = match stream {
-        Stream::NULL | Stream::LEGACY | Stream::PER_THREAD => current::context()?,
-        other => machine()?.look(|state| {
-            let device = state.streams.get(other.get()?).ok_or(CuError::InvalidHandle)?.device;
-            state.contexts.primary(device)
-        })?,
-    };
-    Ok(Context::of(id))
+    machine()?.call(Cost::Free, |call| {
+        let id = current::stream(call, stream)?;
+        let device = call.state.streams.get(id).ok_or(CuError::InvalidHandle)?.device;
+        Ok(Context::of_device(device))
+    })
 }
 
 /// A function with a stream and a status, of `cuStreamAddCallback`.
@@ -68,8 +66,7 @@ api! {
     fn cuStreamQuery(stream: Stream) {
         machine()?.call(Cost::Call, |call| {
             let id = current::stream(call, stream)?;
-            let mark = call.state.streams.tail(id);
-            if call.state.streams.reached(mark) { Ok(()) } else { Err(CuError::NotReady) }
+            if call.state.streams.behind(id).is_empty() { Ok(()) } else { Err(CuError::NotReady) }
         })
     }
 
@@ -194,10 +191,18 @@ api! {
         status.put(0)
     }
 
+    /// Modes only say which calls a capture forbids, so nothing is done with them but to hand the last one back.
     fn cuThreadExchangeStreamCaptureMode(mode: Out<c_int>) {
+        thread_local! {
+            /// `CU_STREAM_CAPTURE_MODE_GLOBAL` is what a thread starts with.
+            static MODE: Cell<c_int> = const { Cell::new(0) };
+        }
         machine()?;
-        // Modes only say which calls a capture forbids; GLOBAL is what a thread starts with.
-        mode.put(0)
+        let new = mode.get()?;
+        if !(0..=2).contains(&new) {
+            return Err(CuError::InvalidValue);
+        }
+        mode.put(MODE.replace(new))
     }
 }
 

@@ -1,6 +1,7 @@
 /* A program that uses the stand-in libcuda.so.1 as vendor libraries do: dlopen, cuGetProcAddress, and on from there.
  * Usage: driver LIBRARY CASE. Exits 0, or says which check failed. */
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,6 +141,229 @@ static void launches(void) {
     CHECK(cuLaunchKernel(function, 1, 1, 1, 2048, 1, 1, 0, 0, params, 0) == 1);
     CHECK(cuLaunchKernel((H)0x1234, 1, 1, 1, 32, 1, 1, 0, 0, params, 0) == 400);
     CHECK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, 0, 0, 0) == 1);
+    /* Dynamic shared memory beyond 48 KiB must be allowed first. */
+    F(R, cuFuncSetAttribute, 9000, H, int, int);
+    CHECK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 49153, 0, params, 0) == 1);
+    OK(cuFuncSetAttribute(function, 8, 65536));
+    uint64_t one = 0x3f800000, nothing = 0;
+    void *none[] = {&x, &nothing, &one};
+    OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 49153, 0, none, 0));
+    CHECK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 65537, 0, none, 0) == 1);
+    F(R, cuCtxSynchronize, 2000, void);
+    OK(cuCtxSynchronize());
+}
+
+/* Ends as a crash does: nothing runs at its end. */
+static void killed(void) {
+    launches();
+    kill(getpid(), SIGKILL);
+}
+
+/* The primary context: usable while retained, and what lives in it ends with the last release or a reset. */
+static void contexts(void) {
+    H context = start(), again, stream;
+    F(R, cuDevicePrimaryCtxRetain, 7000, H *, int);
+    F(R, cuDevicePrimaryCtxRelease, 11000, int);
+    F(R, cuDevicePrimaryCtxReset, 11000, int);
+    F(R, cuDevicePrimaryCtxGetState, 7000, int, unsigned *, int *);
+    F(R, cuDevicePrimaryCtxSetFlags, 11000, int, unsigned);
+    F(R, cuCtxSetCurrent, 4000, H);
+    F(R, cuCtxEnablePeerAccess, 4000, H, unsigned);
+    F(R, cuCtxSetLimit, 3010, int, size_t);
+    F(R, cuCtxGetLimit, 3010, size_t *, int);
+    F(R, cuMemAlloc, 3020, Ptr *, size_t);
+    F(R, cuMemAllocManaged, 6000, Ptr *, size_t, unsigned);
+    F(R, cuMemGetInfo, 3020, size_t *, size_t *);
+    F(R, cuMemFree, 3020, Ptr);
+    F(R, cuStreamCreate, 2000, H *, unsigned);
+    F(R, cuStreamQuery, 2000, H);
+    F(R, cuCtxCreate, 4000, H *, unsigned, int);
+    CHECK(cuCtxCreate(&again, 0, 0) == 801);
+    size_t all, left, total, limit;
+    Ptr p, managed;
+    OK(cuMemGetInfo(&all, &total));
+    OK(cuMemAlloc(&p, 4 << 20));
+    OK(cuMemAllocManaged(&managed, 4096, 1));
+    OK(cuStreamCreate(&stream, 0));
+    OK(cuDevicePrimaryCtxRetain(&again, 0));
+    CHECK(again == context);
+    OK(cuDevicePrimaryCtxRelease(0));
+    OK(cuMemGetInfo(&left, &total)); /* still retained once: nothing ended */
+    CHECK(all - left == 4 << 20);
+    OK(cuDevicePrimaryCtxReset(0));
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all && cuMemFree(p) == 1 && cuMemFree(managed) == 1 && cuStreamQuery(stream) == 400);
+    OK(cuMemAlloc(&p, 4 << 20));
+    OK(cuDevicePrimaryCtxRelease(0));
+    unsigned flags;
+    int active;
+    OK(cuDevicePrimaryCtxGetState(0, &flags, &active));
+    CHECK(!active && cuMemAlloc(&p, 4096) == 201 && cuCtxSetCurrent(context) == 201);
+    CHECK(cuDevicePrimaryCtxRelease(0) == 201);
+    CHECK(cuDevicePrimaryCtxSetFlags(0, 0x100) == 1 && cuDevicePrimaryCtxSetFlags(0, 0x80) == 801);
+    OK(cuDevicePrimaryCtxSetFlags(0, 4));
+    start();
+    OK(cuDevicePrimaryCtxGetState(0, &flags, &active));
+    CHECK(active && flags == 4);
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all);
+    /* Limits are a context's own; peers there are none. */
+    OK(cuCtxSetLimit(0, 4096));
+    OK(cuDevicePrimaryCtxRetain(&again, 1));
+    CHECK(cuCtxEnablePeerAccess(again, 0) == 217 && cuCtxEnablePeerAccess(context, 0) == 201);
+    OK(cuCtxSetCurrent(again));
+    OK(cuCtxGetLimit(&limit, 0));
+    CHECK(limit == 1024 && cuCtxGetLimit(&limit, 7) == 215);
+    OK(cuCtxSetCurrent(context));
+    OK(cuCtxGetLimit(&limit, 0));
+    CHECK(limit == 4096);
+}
+
+/* What a copy is, its addresses decide, but device memory must be the driver's; who waits, the kind of memory decides. */
+static void copies(void) {
+    start();
+    F(R, cuMemAlloc, 3020, Ptr *, size_t);
+    F(R, cuMemAllocManaged, 6000, Ptr *, size_t, unsigned);
+    F(R, cuMemHostAlloc, 2020, void **, size_t, unsigned);
+    F(R, cuMemcpyHtoD, 3020, Ptr, const void *, size_t);
+    F(R, cuMemcpyDtoH, 3020, void *, Ptr, size_t);
+    F(R, cuMemcpyDtoD, 3020, Ptr, Ptr, size_t);
+    F(R, cuMemcpy, 4000, Ptr, Ptr, size_t);
+    F(R, cuMemcpyAsync, 4000, Ptr, Ptr, size_t, H);
+    F(R, cuMemsetD8, 3020, Ptr, unsigned char, size_t);
+    F(R, cuMemsetD8Async, 3020, Ptr, unsigned char, size_t, H);
+    F(R, cuStreamQuery, 2000, H);
+    F(R, cuStreamSynchronize, 2000, H);
+    F(R, cuStreamCreate, 2000, H *, unsigned);
+    F(R, cuStreamWaitValue32, 11070, H, Ptr, unsigned, unsigned);
+    char from[64], to[64] = {0}, *pinned;
+    memset(from, 7, sizeof from);
+    Ptr device, managed;
+    const size_t large = 64 << 20;
+    OK(cuMemAlloc(&device, 2 * large));
+    OK(cuMemAllocManaged(&managed, large, 1));
+    OK(cuMemHostAlloc((void **)&pinned, 4096, 0));
+    CHECK(cuMemcpyHtoD((Ptr)to, from, 64) == 1 && cuMemcpyDtoH(to, (Ptr)from, 64) == 1);
+    CHECK(cuMemcpyDtoD(device, (Ptr)from, 64) == 1);
+    OK(cuMemcpyHtoD((Ptr)to, from, 0));
+    OK(cuMemcpyHtoD(device, from, 64));
+    OK(cuMemcpyDtoH(to, device, 64));
+    CHECK(!memcmp(from, to, 64));
+    /* Inside the device nobody waits, between host memories everybody does. */
+    OK(cuMemcpy(device + large, device, large));
+    CHECK(cuStreamQuery(0) == 600);
+    OK(cuMemcpyAsync((Ptr)pinned, (Ptr)from, 64, 0));
+    memset(from, 1, sizeof from);
+    CHECK(pinned[63] == 7);
+    OK(cuStreamQuery(0));
+    /* Memory that the host can see is set when the call returns. */
+    OK(cuMemsetD8(device, 3, large));
+    CHECK(cuStreamQuery(0) == 600);
+    OK(cuMemsetD8(managed, 3, large));
+    OK(cuStreamQuery(0));
+    R (*set_mine)(Ptr, unsigned char, size_t);
+    OK(get_proc("cuMemsetD8", (void **)&set_mine, 7000, 2, 0));
+    OK(set_mine(managed, 3, large));
+    OK(cuStreamQuery((H)2));
+    /* The NULL stream is waited for together with the blocking streams it waits for, and not with others. */
+    H blocking, other;
+    OK(cuStreamCreate(&blocking, 0));
+    OK(cuStreamCreate(&other, 1));
+    OK(cuMemsetD8Async(device, 3, large, blocking));
+    CHECK(cuStreamQuery(0) == 600);
+    OK(cuStreamSynchronize(0));
+    OK(cuStreamQuery(blocking));
+    OK(cuMemsetD8Async(device, 3, large, other));
+    OK(cuStreamQuery(0));
+    OK(cuStreamSynchronize(0));
+    CHECK(cuStreamQuery(other) == 600);
+    /* 3D: one call, slices of both pitches. */
+    struct { size_t x, y, z, lod; int kind; void *host; Ptr device; void *array, *reserved; size_t pitch, height; } a = {0}, b = {0};
+    struct { char src[88], dst[88]; size_t width, height, depth; } box = {.width = 2, .height = 2, .depth = 2};
+    F(R, cuMemcpy3D, 3020, void *);
+    for (int i = 0; i < 64; i++) from[i] = (char)i;
+    a.kind = 1, a.host = from, a.pitch = 4, a.height = 3, a.x = 1;
+    b.kind = 1, b.host = to, b.pitch = 2, b.height = 2;
+    memcpy(box.src, &a, 88), memcpy(box.dst, &b, 88);
+    OK(cuMemcpy3D(&box));
+    CHECK(!memcmp(to, (char[]){1, 2, 5, 6, 13, 14, 17, 18}, 8));
+    /* Operations on words: all or none, and no flush that nothing carries out. */
+    F(R, cuStreamBatchMemOp, 11070, H, unsigned, void *, unsigned);
+    uint64_t operations[2][6] = {{2, (Ptr)pinned, 5, 0}, {99}};
+    unsigned *word = (unsigned *)pinned;
+    CHECK(cuStreamBatchMemOp(0, 2, operations, 0) == 1);
+    OK(cuStreamSynchronize(0));
+    CHECK(*word != 5);
+    operations[1][0] = 6;
+    OK(cuStreamBatchMemOp(0, 2, operations, 0));
+    OK(cuStreamSynchronize(0));
+    CHECK(*word == 5);
+    CHECK(cuStreamWaitValue32(0, (Ptr)word, 5, 1u << 30) == 801 && cuStreamWaitValue32(0, (Ptr)word, 5, 4) == 1);
+    F(R, cuThreadExchangeStreamCaptureMode, 10010, int *);
+    int mode = 2;
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    CHECK(mode == 0);
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    CHECK(mode == 2 && (mode = 3, cuThreadExchangeStreamCaptureMode(&mode) == 1));
+}
+
+/* Managed ranges: what was said of them by call, by batch, and by parts. */
+static void ranges(void) {
+    start();
+    F(R, cuMemAllocManaged, 6000, Ptr *, size_t, unsigned);
+    F(R, cuMemAdvise, 12020, Ptr, size_t, int, uint64_t);
+    F(R, cuMemRangeGetAttribute, 8000, void *, size_t, int, Ptr, size_t);
+    F(R, cuMemPrefetchBatchAsync, 13000, Ptr *, size_t *, size_t, uint64_t *, size_t *, size_t, uint64_t, H);
+    F(R, cuMemDiscardAndPrefetchBatchAsync, 13000, Ptr *, size_t *, size_t, uint64_t *, size_t *, size_t, uint64_t, H);
+    F(R, cuStreamCreate, 2000, H *, unsigned);
+    R (*prefetch_12)(Ptr, size_t, int, H), (*prefetch_13)(Ptr, size_t, uint64_t, unsigned, H);
+    prefetch_12 = (R (*)(Ptr, size_t, int, H))find("cuMemPrefetchAsync", 8000);
+    prefetch_13 = (R (*)(Ptr, size_t, uint64_t, unsigned, H))find("cuMemPrefetchAsync", 12020);
+    const uint64_t gpu0 = 1, gpu1 = 1 | 1ull << 32, host = 2, host_node = 3, nowhere = 0;
+    const size_t mib = 1 << 20;
+    Ptr m;
+    int value, users[3];
+    OK(cuMemAllocManaged(&m, 8 * mib, 1));
+    /* Read mostly: of the whole, then again of a half, is of the whole; not of it once a part is taken back. */
+    OK(cuMemAdvise(m, 8 * mib, 1, nowhere));
+    OK(cuMemAdvise(m, 4 * mib, 1, nowhere));
+    OK(cuMemRangeGetAttribute(&value, 4, 1, m, 8 * mib));
+    CHECK(value == 1);
+    OK(cuMemAdvise(m + 2 * mib, mib, 2, nowhere));
+    OK(cuMemRangeGetAttribute(&value, 4, 1, m, 8 * mib));
+    CHECK(value == 0);
+    OK(cuMemRangeGetAttribute(&value, 4, 1, m + 3 * mib, 5 * mib));
+    CHECK(value == 1);
+    /* Accessed by: each of several. */
+    OK(cuMemAdvise(m, 8 * mib, 5, gpu1));
+    OK(cuMemAdvise(m, 8 * mib, 5, host));
+    OK(cuMemRangeGetAttribute(users, 12, 3, m, 8 * mib));
+    CHECK(users[0] == 1 && users[1] == -1 && users[2] == -2);
+    /* The last prefetch, in both forms and in batches. */
+    OK(prefetch_12(m, 8 * mib, 1, 0));
+    OK(cuMemRangeGetAttribute(&value, 4, 4, m, 8 * mib));
+    CHECK(value == 1);
+    OK(prefetch_13(m, 2 * mib, host_node, 0, 0));
+    OK(cuMemRangeGetAttribute(&value, 4, 4, m, 8 * mib));
+    CHECK(value == -2);
+    OK(cuMemRangeGetAttribute(&value, 4, 4, m, 2 * mib));
+    CHECK(value == -1);
+    CHECK(prefetch_12(m, mib, 2, 0) == 101 && prefetch_13(m, mib, gpu0, 1, 0) == 1 && prefetch_12(m, 9 * mib, 0, 0) == 1);
+    Ptr starts[3] = {m, m + 2 * mib, m + 4 * mib};
+    size_t sizes[3] = {2 * mib, 2 * mib, 2 * mib}, groups[2] = {0, 2};
+    uint64_t places[2] = {gpu0, gpu1};
+    H stream;
+    OK(cuStreamCreate(&stream, 1));
+    OK(cuMemPrefetchBatchAsync(starts, sizes, 3, places, groups, 2, 0, stream));
+    OK(cuMemRangeGetAttribute(&value, 4, 4, m, 4 * mib));
+    CHECK(value == 0);
+    OK(cuMemRangeGetAttribute(&value, 4, 4, m + 4 * mib, 4 * mib));
+    CHECK(value == 1);
+    CHECK(cuMemPrefetchBatchAsync(starts, sizes, 3, places, groups, 2, 0, 0) == 1); /* not on the NULL stream */
+    groups[0] = 1;
+    CHECK(cuMemPrefetchBatchAsync(starts, sizes, 3, places, groups, 2, 0, stream) == 1);
+    groups[0] = 0;
+    OK(cuMemDiscardAndPrefetchBatchAsync(starts, sizes, 3, places, groups, 2, 0, stream));
 }
 
 /* Everything a program may ask of a pointer. */
@@ -178,12 +402,14 @@ static void pointers(void) {
     CHECK(start_of == managed);
     static char mine[8192];
     CHECK(cuPointerGetAttribute(&type, 2, (Ptr)mine) == 1);
-    int kinds[2] = {2, 11};
-    void *outs[2] = {&type, &start_of};
-    OK(cuPointerGetAttributes(2, kinds, outs, (Ptr)mine));
-    CHECK(type == 0 && start_of == 0);
+    int kinds[3] = {2, 11, 9}, ordinal;
+    void *outs[3] = {&type, &start_of, &ordinal};
+    OK(cuPointerGetAttributes(3, kinds, outs, (Ptr)mine));
+    CHECK(type == 0 && start_of == 0 && ordinal == -2);
+    OK(cuPointerGetAttributes(3, kinds, outs, managed));
+    CHECK(type == 2 && start_of == managed && ordinal == 0);
     OK(cuMemHostRegister(mine, sizeof mine, 0));
-    CHECK(cuMemHostRegister(mine + 100, 8, 0) == 712);
+    CHECK(cuMemHostRegister(mine + 100, 8, 0) == 712 && cuMemHostRegister(mine, 8, 4) == 801);
     OK(cuPointerGetAttribute(&type, 2, (Ptr)mine + 8000));
     CHECK(type == 1);
     OK(cuMemHostUnregister(mine));
@@ -320,7 +546,8 @@ int main(int argc, char **argv) {
     get_proc = (GetProc)dlsym(library, "cuGetProcAddress_v2");
     CHECK(get_proc);
     struct { const char *name; void (*run)(void); } cases[] = {
-        {"devices", devices}, {"proc_address", proc_address}, {"launches", launches}, {"pointers", pointers},
+        {"devices", devices}, {"proc_address", proc_address}, {"launches", launches}, {"killed", killed}, {"contexts", contexts},
+        {"copies", copies}, {"ranges", ranges}, {"pointers", pointers},
         {"streams", streams}, {"threads", threads}, {"forks", forks}, {"refused", refused},
     };
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -1,5 +1,6 @@
 //! Compiles `driver.c` and runs its cases against the built library, each in a process of its own.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -50,6 +51,9 @@ macro_rules! cases {
 cases! {
     devices with "v100-32g:devices=2";
     launches with "v100-32g:data=1";
+    contexts with "v100-32g:devices=2";
+    copies with "v100-32g";
+    ranges with "h200:devices=2,driver=580";
     pointers with "v100-32g";
     streams with "v100-32g";
     threads with "v100-32g";
@@ -77,10 +81,10 @@ fn the_flight_log_is_whole_though_the_program_was_killed() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("log");
     let mut command = Command::new(program());
-    command.arg(library()).arg("launches").env("DEEPUM_EMU", "v100-32g:data=1").env("DEEPUM_EMU_LOG", &path);
-    assert!(command.status().expect("the program runs").success());
+    command.arg(library()).arg("killed").env("DEEPUM_EMU", "v100-32g:data=1").env("DEEPUM_EMU_LOG", &path);
+    assert_eq!(command.status().expect("the program runs").signal(), Some(9));
     let log = deepum_emu_device::log::FlightLog::open(&path).expect("a log");
-    assert_eq!((log.totals.launches, log.totals.launches_done, log.entries.len()), (2, 2, 2));
+    assert_eq!((log.totals.launches, log.totals.launches_done, log.entries.len()), (3, 3, 3));
     assert_eq!(log.entries[0].identity, log.entries[1].identity, "same kernel, same shape");
     assert!(log.entries[0].end <= log.entries[1].start && log.entries[1].end <= log.totals.virtual_ns);
     assert!(log.totals.fault_entries > 0 && log.totals.managed_bytes == 8 << 20);

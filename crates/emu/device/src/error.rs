@@ -55,9 +55,9 @@ pub enum CuError {
     /// A kernel died: the driver found no memory for a page it touched.
     #[error("unspecified launch failure")]
     LaunchFailed = 719,
-    /// Peer access was switched on before.
-    #[error("peer access is already enabled")]
-    PeerAccessAlreadyEnabled = 704,
+    /// The devices are no peers.
+    #[error("peer access is not supported between these two devices")]
+    PeerAccessUnsupported = 217,
     /// Peer access was not switched on.
     #[error("peer access has not been enabled")]
     PeerAccessNotEnabled = 705,

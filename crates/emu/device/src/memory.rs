@@ -14,9 +14,9 @@ use crate::work::{Copy, Direction, Fill, Word, Work};
 /// Whether a call returns before its work is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Return {
-    /// When it is queued, as far as CUDA promises that for these operands.
+    /// When it is queued, as far as CUDA allows that for these operands.
     Early,
-    /// When it is done.
+    /// When it is done, as far as CUDA asks that for these operands.
     Late,
 }
 
@@ -95,13 +95,25 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Waits for all work of `stream`.
+    /// Waits for all work of `stream`; for the NULL stream, also for what it synchronises with.
     ///
     /// # Errors
-    /// `InvalidHandle`; if a kernel died, or the process ends.
+    /// If a kernel died, or the process ends.
     pub fn synchronize_stream(&mut self, stream: StreamId) -> CuResult {
-        let mark = self.state.streams.tail(stream);
-        self.run(Until::Reached(mark))
+        self.state.streams.behind(stream).into_iter().try_for_each(|mark| self.run(Until::Reached(mark)))
+    }
+
+    /// Ends all memory and every stream of `device`, once its work is done.
+    ///
+    /// # Errors
+    /// If a kernel died, or the process ends.
+    pub fn reset(&mut self, device: DeviceId) -> CuResult {
+        self.synchronize(device)?;
+        for allocation in self.state.space.of(device) {
+            self.release(allocation.range.start, &[allocation.kind])?;
+        }
+        let state = &mut *self.state;
+        state.contexts.end_streams(device, &mut state.streams)
     }
 
     /// Queues work.
@@ -113,8 +125,8 @@ impl Call<'_> {
         self.state.streams.push(stream, now, after, work).ok_or(CuError::InvalidHandle)
     }
 
-    /// Queues a copy; waits for it if `when` says so, or if CUDA's rules do: a copy into pageable memory is done when
-    /// the call returns.
+    /// Queues a copy. Waits for it as CUDA's rules say (driver API, "API synchronization behavior"): never inside the
+    /// device, always between host memories and into pageable memory, otherwise if `when` says so.
     ///
     /// # Errors
     /// `InvalidValue` if an end that lies in our allocations runs over their end; `InvalidHandle`.
@@ -135,8 +147,14 @@ impl Call<'_> {
             // SAFETY: the program vouches for its own buffer, of which CUDA takes a copy before it returns.
             copy.staged = Some(unsafe { self.state.bytes(data).gather(&copy) });
         }
+        let direction = copy.direction;
         let mark = self.queue(stream, &[], Work::Copy(Box::new(copy)))?;
-        if when == Return::Late || to_pageable {
+        let waits = match direction {
+            Direction::OnDevice => false,
+            Direction::OnHost => true,
+            Direction::ToDevice | Direction::ToHost => when == Return::Late || to_pageable,
+        };
+        if waits {
             self.run(Until::Reached(mark))?;
         }
         Ok(())
@@ -223,7 +241,7 @@ impl Call<'_> {
     ///
     /// # Errors
     /// `InvalidContext`.
-    pub fn legacy(&self, context: ContextId) -> CuResult<StreamId> {
+    pub fn legacy(&mut self, context: ContextId) -> CuResult<StreamId> {
         self.state.contexts.get(context).map(|c| c.legacy)
     }
 

@@ -117,6 +117,14 @@ impl<W> Streams<W> {
         true
     }
 
+    /// Ends every stream of `device` but the NULL stream.
+    pub fn end_all(&mut self, device: DeviceId) {
+        let ending = self.all.iter().filter(|(_, s)| s.device == device && s.flavour != Flavour::Legacy);
+        for id in ending.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.destroy(id);
+        }
+    }
+
     /// The stream, unless it was destroyed.
     #[must_use]
     pub fn get(&self, id: StreamId) -> Option<&Stream<W>> {
@@ -141,6 +149,20 @@ impl<W> Streams<W> {
         self.all.get(&mark.stream).is_none_or(|s| s.done >= mark.number)
     }
 
+    /// Marks behind all work that work queued to `id` now would wait for: its own, and what the NULL-stream rule says.
+    #[must_use]
+    pub fn behind(&self, id: StreamId) -> Vec<Mark> {
+        let Some((device, flavour)) = self.get(id).map(|s| (s.device, s.flavour)) else { return Vec::new() };
+        let ahead = self.all.iter().filter(|(other, s)| {
+            let bound = matches!(
+                (flavour, s.flavour),
+                (Flavour::Legacy, Flavour::Blocking) | (Flavour::Blocking, Flavour::Legacy)
+            );
+            (bound || **other == id) && s.device == device && s.done < s.issued
+        });
+        ahead.map(|(&stream, s)| Mark { stream, number: s.issued }).collect()
+    }
+
     /// Marks behind all work of `device` issued so far.
     #[must_use]
     pub fn tails(&self, device: DeviceId) -> Vec<Mark> {
@@ -151,16 +173,10 @@ impl<W> Streams<W> {
     /// Queues work behind what `id` has, behind `after`, and behind what the NULL-stream rule asks for. `now` is the
     /// host clock: no work starts before it was issued.
     pub fn push(&mut self, id: StreamId, now: Nanos, after: &[Mark], work: W) -> Option<Mark> {
-        let (device, flavour) = self.get(id).map(|s| (s.device, s.flavour))?;
-        let mut marks: Vec<Mark> = after.iter().copied().filter(|m| m.stream != id && !self.reached(*m)).collect();
-        let implied = self.all.iter().filter(|(other, s)| {
-            let bound = matches!(
-                (flavour, s.flavour),
-                (Flavour::Legacy, Flavour::Blocking) | (Flavour::Blocking, Flavour::Legacy)
-            );
-            bound && **other != id && s.device == device && s.done < s.issued
-        });
-        marks.extend(implied.map(|(&stream, s)| Mark { stream, number: s.issued }));
+        self.get(id)?;
+        let mut marks = self.behind(id);
+        marks.extend(after.iter().filter(|m| !self.reached(**m)));
+        marks.retain(|m| m.stream != id);
         self.issued += 1;
         let order = self.issued;
         let stream = self.all.get_mut(&id)?;

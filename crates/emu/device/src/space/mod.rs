@@ -235,6 +235,12 @@ impl Space {
         Ok((found, None))
     }
 
+    /// Every allocation made on `device`.
+    #[must_use]
+    pub fn of(&self, device: DeviceId) -> Vec<Allocation> {
+        self.live.values().filter(|a| a.device == device).copied().collect()
+    }
+
     /// The allocation that `addr` lies in.
     #[must_use]
     pub fn find(&self, addr: DevAddr) -> Option<&Allocation> {

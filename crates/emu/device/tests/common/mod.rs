@@ -37,7 +37,7 @@ pub fn host(machine: &Machine) -> Nanos {
 }
 
 pub fn null_stream(machine: &Machine) -> StreamId {
-    machine.look(|state| Ok(state.contexts.get(state.contexts.primary(GPU)?)?.legacy)).unwrap()
+    machine.look(|state| Ok(state.contexts.primary(GPU)?.legacy)).unwrap()
 }
 
 pub fn stream(machine: &Machine) -> StreamId {
