@@ -6,29 +6,32 @@
 //! recently migrated one that nobody expects is asked to leave: the driver's own order (facts 4.2), less the
 //! blocks of the plan and of the executing launch. If everybody is expected, the one needed last leaves. Room is
 //! made for [`HEADROOM`] coming blocks, not for all that are asked for: evictions go before fetches, and one
-//! that the GPU waits for must not stand behind hundreds.
+//! that the GPU waits for must not stand behind hundreds. Where nobody can leave, since every block on the GPU is
+//! being moved, predicted fetches are taken back, those needed last first.
 //!
 //! Invariants: once what is asked for here is done, the next [`HEADROOM`] blocks can come without the budget
-//! being exceeded, unless every block is already on its way somewhere; nothing is asked of a block that is.
+//! being exceeded; no block that is being moved is asked to leave.
 //! Only a fault exceeds it, by the block the driver then brings in, until that is made good.
 //! Not here: moving victims out before their room is needed, and giving up contents that are dead. Both
 //! choose among the same blocks earlier; they get their own functions here.
 
+use std::cmp::Reverse;
+
 use crate::command::{Command, Commands};
 use crate::known::Known;
 use crate::residency::{Ask, Block, Handle, Ticket};
+use crate::units::UmBlock;
 
 /// Coming blocks that room is made for: two calls of the mover at 32 MiB each (facts 4.1).
 pub const HEADROOM: usize = 32;
 
 /// Asks for evictions until what is on the GPU and what comes next fits the budget.
 pub fn enforce(known: &mut Known, out: &mut Commands) {
-    let over = |known: &Known| {
+    loop {
         let residency = &known.residency;
-        residency.blocks_staying() + residency.blocks_coming().min(HEADROOM) > known.budget
-    };
-    while over(known) {
-        let Some(victim) = victim(known) else { return };
+        let wanted = residency.blocks_staying() + residency.blocks_coming().min(HEADROOM);
+        let Some(over @ 1..) = wanted.checked_sub(known.budget) else { return };
+        let Some(victim) = victim(known) else { return take_back(over, known, out) };
         let block = known.residency.get(victim);
         if block.ask() == Ask::Unproven {
             known.counters.prefetch_useless += 1;
@@ -54,11 +57,20 @@ fn victim(known: &Known) -> Option<Handle> {
             return Some(at);
         }
         // Blocks of the executing launch last of all; else the later the next use the better.
-        let next = if block.next_use >= known.front { block.next_use } else { block.last_use };
-        let rank = (!in_use, next);
+        let rank = (!in_use, known.next_use(block));
         if protected.is_none_or(|(_, best)| rank > best) {
             protected = Some((at, rank));
         }
     }
     protected.map(|(at, _)| at)
+}
+
+/// Takes back up to `count` predicted fetches. One that is being carried out ends all the same, and makes room then.
+fn take_back(count: usize, known: &Known, out: &mut Commands) {
+    let coming = known.residency.coming().filter(|block| block.ask() == Ask::Predicted);
+    let mut coming: Vec<(Ticket, UmBlock)> = coming.map(|block| (known.next_use(block), block.block)).collect();
+    coming.sort_unstable_by_key(|&needed| Reverse(needed));
+    for &(_, block) in coming.iter().take(count) {
+        out.push(Command::Cancel { block });
+    }
 }

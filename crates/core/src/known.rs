@@ -43,4 +43,8 @@ impl Known {
     pub fn is_expected(&self, block: &Block) -> bool {
         block.last_use >= self.front
     }
+    /// The planned launch that needs an expected block next, as far as is known.
+    pub fn next_use(&self, block: &Block) -> Ticket {
+        if block.next_use >= self.front { block.next_use } else { block.last_use }
+    }
 }

@@ -330,8 +330,7 @@ impl Predict {
         if !known.is_expected(state) || self.in_plan * 4 >= known.fits * 3 {
             return;
         }
-        let ticket = if state.next_use >= known.front { state.next_use } else { state.last_use };
-        let index = usize::try_from(ticket.0 - known.front.0).expect("the plan is short");
+        let index = usize::try_from(known.next_use(state).0 - known.front.0).expect("the plan is short");
         let block = state.block;
         self.want(index, block, known, out);
     }

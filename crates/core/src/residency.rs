@@ -321,7 +321,11 @@ impl Residency {
     pub fn blocks_staying(&self) -> usize {
         self.staying
     }
-    /// Blocks without a chunk that one is asked for.
+    /// Blocks without a chunk that one is asked for, in no particular order. Looks at every block.
+    pub fn coming(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.iter().filter(|block| block.comes())
+    }
+    /// How many those are.
     pub fn blocks_coming(&self) -> usize {
         self.coming
     }

@@ -3,10 +3,10 @@
 mod world;
 
 use deepum_core::engine::{Config, Engine};
-use deepum_core::event::{Event, Fault};
+use deepum_core::event::{Event, Fault, Launch};
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::{Lane, Queues};
-use deepum_core::units::{AddrRange, Bytes, DevAddr, Nanos, Place, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
 use world::{Iteration, Layout, Work, World, launch, training_step};
 
 fn config(policy: PolicyName, capacity: usize) -> Config {
@@ -170,6 +170,28 @@ fn evictions_that_fail_are_asked_for_again_only_when_something_happens() {
     // One too many after the fifth fault, two after the sixth.
     assert_eq!(failed, [0, 1, 2]);
     assert_eq!(engine.counters().moves_failed, 3);
+}
+
+/// Four blocks may be there, four are fetched for the first launch, and then the GPU faults on three others: no block on the
+/// GPU can leave, for all are being moved.
+#[test]
+fn predicted_fetches_make_way_for_faults_where_the_budget_leaves_no_room_for_both() {
+    let size = UmBlock::SIZE.get();
+    let blocks = |first: u64, count: u64| AddrRange::new(UmBlock(first).start(), Bytes(count * size));
+    let mut engine = Engine::new(Config { budget: Bytes(4 * size), ..config(PolicyName::Deepum, 16) });
+    let mut queues = Queues::default();
+    engine.step(&Event::Alloc { range: blocks(0, 6) }, &mut queues);
+    engine.step(&Event::Alloc { range: blocks(10, 4) }, &mut queues);
+    let pointers = [UmBlock(10).start()];
+    let (seq, stream, key) = (LaunchSeq(1), StreamSlot(0), LaunchKey(1));
+    engine.step(&Event::Launch(Launch { seq, stream, key, pointers: &pointers }), &mut queues);
+    assert_eq!(queues.waiting(Lane::Predicted), 4);
+    for block in 0..3 {
+        let fault = Fault { block: UmBlock(block), batch: 1, entries: 1, write: false, at: Nanos::ZERO };
+        engine.step(&Event::Fault(fault), &mut queues);
+    }
+    assert_eq!((queues.waiting(Lane::Fault), queues.waiting(Lane::Predicted), queues.waiting(Lane::Evict)), (3, 1, 0));
+    assert_eq!(engine.counters().prefetch_dropped, 3);
 }
 
 #[test]
