@@ -59,15 +59,18 @@ pub fn ensure() -> Result {
 
 /// The primary context of `device`, retained for the life of the process or until [`reset`].
 ///
-/// The driver is never called under our lock, since whoever watches it may call us. Two threads that come first together
-/// retain twice, which nothing notices.
+/// The driver is never called under our lock, since whoever watches it may call us. Of two threads that come first together, one
+/// gives its share back.
 pub fn primary(device: i32) -> Result<Handle> {
     if let Some(context) = retained().get(&device) {
         return Ok(*context as Handle);
     }
     let mut context = null_mut();
     ask!(cuDevicePrimaryCtxRetain(&raw mut context, device))?;
-    retained().insert(device, context as usize);
+    let second = retained().insert(device, context as usize).is_some();
+    if second {
+        ask!(cuDevicePrimaryCtxRelease(device))?;
+    }
     Ok(context)
 }
 
@@ -75,11 +78,12 @@ fn retained() -> MutexGuard<'static, BTreeMap<i32, usize>> {
     PRIMARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `cudaDeviceReset`: destroys the primary context of this thread's device and all that lives in it.
+/// `cudaDeviceReset`: ends all that lives in the primary context of this thread's device, and gives up our share in it.
 pub fn reset() -> Result {
     let device = device()?;
-    retained().remove(&device);
     DEVICE.set(device);
     ask!(cuCtxSetCurrent(null_mut()))?;
-    ask!(cuDevicePrimaryCtxReset(device))
+    ask!(cuDevicePrimaryCtxReset(device))?;
+    let held = retained().remove(&device).is_some();
+    if held { ask!(cuDevicePrimaryCtxRelease(device)) } else { Ok(()) }
 }

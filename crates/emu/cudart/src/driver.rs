@@ -58,6 +58,7 @@ driver_functions! {
     cuDeviceGetP2PAttribute 8000 (*mut c_int, c_int, c_int, c_int);
 
     cuDevicePrimaryCtxRetain 7000 (*mut Handle, c_int);
+    cuDevicePrimaryCtxRelease 7000 (c_int);
     cuDevicePrimaryCtxReset 7000 (c_int);
     cuDevicePrimaryCtxSetFlags 11000 (c_int, c_uint);
     cuDevicePrimaryCtxGetState 7000 (c_int, *mut c_uint, *mut c_int);

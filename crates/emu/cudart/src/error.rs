@@ -26,6 +26,7 @@ pub type Result<T = ()> = std::result::Result<T, Error>;
 impl Error {
     pub const INVALID_VALUE: Self = Self(1);
     pub const INVALID_CONFIGURATION: Self = Self(9);
+    pub const INVALID_PITCH_VALUE: Self = Self(12);
     pub const INVALID_SYMBOL: Self = Self(13);
     pub const INVALID_MEMCPY_DIRECTION: Self = Self(21);
     pub const INSUFFICIENT_DRIVER: Self = Self(35);
@@ -35,6 +36,7 @@ impl Error {
     pub const INVALID_DEVICE: Self = Self(101);
     /// The driver's `CUDA_ERROR_INVALID_CONTEXT`: no context is current.
     pub const DEVICE_UNINITIALIZED: Self = Self(201);
+    pub const PEER_ACCESS_UNSUPPORTED: Self = Self(217);
     pub const INVALID_RESOURCE_HANDLE: Self = Self(400);
     pub const SYMBOL_NOT_FOUND: Self = Self(500);
     pub const NOT_SUPPORTED: Self = Self(801);

@@ -1,90 +1,158 @@
 //! `cudaDeviceProp`, field by field, in both layouts.
 //!
 //! CUDA 13 dropped fields of CUDA 12 and closed the gaps; CUDA 11's, which CUDA 12 still serves under the old name, is a prefix of
-//! CUDA 12's. Each field is an attribute of the device (`cudaDeviceAttr`, the driver's `CUdevice_attribute`), so one line says what
-//! it is called, its type, the attributes it shows, and its offset. Offsets: a C program compiled against the headers of
-//! nvidia-cuda-runtime-cu12 12.8.90 and nvidia-cuda-runtime 13.2.86.
+//! CUDA 12's. Each field but the first few shows attributes of the device (`cudaDeviceAttr`, the driver's `CUdevice_attribute`),
+//! so a line says what it is called, how wide it is, which attributes it shows, and where it is. Sizes and offsets: a C program
+//! compiled against the headers of nvidia-cuda-runtime-cu12 12.8.90 and nvidia-cuda-runtime 13.2.86.
 
 use crate::driver::ask;
 use crate::error::{Error, Result};
-use std::ffi::{c_char, c_void};
-use std::mem::{offset_of, size_of};
+use crate::version::Major;
 
-/// Reads attribute `n` of one device.
-type Read<'a> = &'a dyn Fn(i32) -> Result<i32>;
+/// Bytes of the structure of CUDA 12, and of CUDA 13.
+pub const SIZE_12: usize = 1032;
+pub const SIZE_13: usize = 1008;
+/// How much of CUDA 12's structure CUDA 11 had: up to and with `reservedSharedMemPerBlock`.
+pub const SIZE_11: usize = 728;
 
-/// A field that shows attributes.
-trait Show: Sized {
-    fn show(attributes: &[i32], read: Read<'_>) -> Result<Self>;
+/// What every layout begins with: `name[256]`, `uuid`, `luid[8]`, `luidDeviceNodeMask`, `totalGlobalMem`.
+const UUID: usize = 256;
+const TOTAL_MEMORY: usize = 288;
+
+/// Name, bytes of each element, the attributes it shows, offset in CUDA 12's structure and in CUDA 13's.
+type Field = (&'static str, usize, &'static [i32], usize, usize);
+
+const INT: usize = 4;
+const SIZE: usize = 8;
+/// The offset of a field where it is not.
+const NONE: usize = 0;
+
+#[rustfmt::skip]
+const FIELDS: &[Field] = &[
+    ("sharedMemPerBlock", SIZE, &[8], 296, 296),
+    ("regsPerBlock", INT, &[12], 304, 304),
+    ("warpSize", INT, &[10], 308, 308),
+    ("memPitch", SIZE, &[11], 312, 312),
+    ("maxThreadsPerBlock", INT, &[1], 320, 320),
+    ("maxThreadsDim", INT, &[2, 3, 4], 324, 324),
+    ("maxGridSize", INT, &[5, 6, 7], 336, 336),
+    ("clockRate", INT, &[13], 348, NONE),
+    ("totalConstMem", SIZE, &[9], 352, 352),
+    ("major", INT, &[75], 360, 360),
+    ("minor", INT, &[76], 364, 364),
+    ("textureAlignment", SIZE, &[14], 368, 368),
+    ("texturePitchAlignment", SIZE, &[51], 376, 376),
+    ("deviceOverlap", INT, &[15], 384, NONE),
+    ("multiProcessorCount", INT, &[16], 388, 384),
+    ("kernelExecTimeoutEnabled", INT, &[17], 392, NONE),
+    ("integrated", INT, &[18], 396, 388),
+    ("canMapHostMemory", INT, &[19], 400, 392),
+    ("computeMode", INT, &[20], 404, NONE),
+    ("maxTexture1D", INT, &[21], 408, 396),
+    ("maxTexture1DMipmap", INT, &[77], 412, 400),
+    ("maxTexture1DLinear", INT, &[69], 416, NONE),
+    ("maxTexture2D", INT, &[22, 23], 420, 404),
+    ("maxTexture2DMipmap", INT, &[73, 74], 428, 412),
+    ("maxTexture2DLinear", INT, &[70, 71, 72], 436, 420),
+    ("maxTexture2DGather", INT, &[45, 46], 448, 432),
+    ("maxTexture3D", INT, &[24, 25, 26], 456, 440),
+    ("maxTexture3DAlt", INT, &[47, 48, 49], 468, 452),
+    ("maxTextureCubemap", INT, &[52], 480, 464),
+    ("maxTexture1DLayered", INT, &[42, 43], 484, 468),
+    ("maxTexture2DLayered", INT, &[27, 28, 29], 492, 476),
+    ("maxTextureCubemapLayered", INT, &[53, 54], 504, 488),
+    ("maxSurface1D", INT, &[55], 512, 496),
+    ("maxSurface2D", INT, &[56, 57], 516, 500),
+    ("maxSurface3D", INT, &[58, 59, 60], 524, 508),
+    ("maxSurface1DLayered", INT, &[61, 62], 536, 520),
+    ("maxSurface2DLayered", INT, &[63, 64, 65], 544, 528),
+    ("maxSurfaceCubemap", INT, &[66], 556, 540),
+    ("maxSurfaceCubemapLayered", INT, &[67, 68], 560, 544),
+    ("surfaceAlignment", SIZE, &[30], 568, 552),
+    ("concurrentKernels", INT, &[31], 576, 560),
+    ("ECCEnabled", INT, &[32], 580, 564),
+    ("pciBusID", INT, &[33], 584, 568),
+    ("pciDeviceID", INT, &[34], 588, 572),
+    ("pciDomainID", INT, &[50], 592, 576),
+    ("tccDriver", INT, &[35], 596, 580),
+    ("asyncEngineCount", INT, &[40], 600, 584),
+    ("unifiedAddressing", INT, &[41], 604, 588),
+    ("memoryClockRate", INT, &[36], 608, NONE),
+    ("memoryBusWidth", INT, &[37], 612, 592),
+    ("l2CacheSize", INT, &[38], 616, 596),
+    ("persistingL2CacheMaxSize", INT, &[108], 620, 600),
+    ("maxThreadsPerMultiProcessor", INT, &[39], 624, 604),
+    ("streamPrioritiesSupported", INT, &[78], 628, 608),
+    ("globalL1CacheSupported", INT, &[79], 632, 612),
+    ("localL1CacheSupported", INT, &[80], 636, 616),
+    ("sharedMemPerMultiprocessor", SIZE, &[81], 640, 624),
+    ("regsPerMultiprocessor", INT, &[82], 648, 632),
+    ("managedMemory", INT, &[83], 652, 636),
+    ("isMultiGpuBoard", INT, &[84], 656, 640),
+    ("multiGpuBoardGroupID", INT, &[85], 660, 644),
+    ("hostNativeAtomicSupported", INT, &[86], 664, 648),
+    ("singleToDoublePrecisionPerfRatio", INT, &[87], 668, NONE),
+    ("pageableMemoryAccess", INT, &[88], 672, 652),
+    ("concurrentManagedAccess", INT, &[89], 676, 656),
+    ("computePreemptionSupported", INT, &[90], 680, 660),
+    ("canUseHostPointerForRegisteredMem", INT, &[91], 684, 664),
+    ("cooperativeLaunch", INT, &[95], 688, 668),
+    ("cooperativeMultiDeviceLaunch", INT, &[96], 692, NONE),
+    ("sharedMemPerBlockOptin", SIZE, &[97], 696, 672),
+    ("pageableMemoryAccessUsesHostPageTables", INT, &[100], 704, 680),
+    ("directManagedMemAccessFromHost", INT, &[101], 708, 684),
+    ("maxBlocksPerMultiProcessor", INT, &[106], 712, 688),
+    ("accessPolicyMaxWindowSize", INT, &[109], 716, 692),
+    ("reservedSharedMemPerBlock", SIZE, &[111], 720, 696),
+    ("hostRegisterSupported", INT, &[99], 728, 704),
+    ("sparseCudaArraySupported", INT, &[112], 732, 708),
+    ("hostRegisterReadOnlySupported", INT, &[113], 736, 712),
+    ("timelineSemaphoreInteropSupported", INT, &[114], 740, 716),
+    ("memoryPoolsSupported", INT, &[115], 744, 720),
+    ("gpuDirectRDMASupported", INT, &[116], 748, 724),
+    ("gpuDirectRDMAFlushWritesOptions", INT, &[117], 752, 728),
+    ("gpuDirectRDMAWritesOrdering", INT, &[118], 756, 732),
+    ("memoryPoolSupportedHandleTypes", INT, &[119], 760, 736),
+    ("deferredMappingCudaArraySupported", INT, &[121], 764, 740),
+    ("ipcEventSupported", INT, &[125], 768, 744),
+    ("clusterLaunch", INT, &[120], 772, 748),
+    ("unifiedFunctionPointers", INT, &[129], 776, 752),
+    ("deviceNumaConfig", INT, &[130], NONE, 756),
+    ("deviceNumaId", INT, &[131], NONE, 760),
+    ("mpsEnabled", INT, &[133], NONE, 764),
+    ("hostNumaId", INT, &[134], NONE, 768),
+    ("gpuPciDeviceID", INT, &[139], NONE, 772),
+    ("gpuPciSubsystemID", INT, &[140], NONE, 776),
+    ("hostNumaMultinodeIpcSupported", INT, &[143], NONE, 780),
+];
+
+/// Where a field is in the structure of a version.
+fn offset(field: &Field, major: Major) -> Option<usize> {
+    let (.., twelve, thirteen) = *field;
+    let at = if major == Major::Thirteen { thirteen } else { twelve };
+    (at != NONE).then_some(at)
 }
-impl Show for i32 {
-    fn show(attributes: &[i32], read: Read<'_>) -> Result<Self> {
-        read(attributes[0])
-    }
-}
-impl Show for u32 {
-    fn show(attributes: &[i32], read: Read<'_>) -> Result<Self> {
-        read(attributes[0]).map(i32::cast_unsigned)
-    }
-}
-impl Show for usize {
-    fn show(attributes: &[i32], read: Read<'_>) -> Result<Self> {
-        Ok(Self::try_from(read(attributes[0])?).unwrap_or(0))
-    }
-}
-impl<const N: usize> Show for [i32; N] {
-    fn show(attributes: &[i32], read: Read<'_>) -> Result<Self> {
-        let mut out = [0; N];
-        for (out, attribute) in out.iter_mut().zip(attributes) {
-            *out = read(*attribute)?;
+
+/// The structure of a version, as bytes; what the driver is not asked for is 0.
+///
+/// # Errors
+/// The driver's, for a device that does not exist.
+pub fn of(device: i32, major: Major) -> Result<Vec<u8>> {
+    let mut all = vec![0u8; if major == Major::Thirteen { SIZE_13 } else { SIZE_12 }];
+    ask!(cuDeviceGetName(all.as_mut_ptr().cast(), 256, device))?;
+    ask!(cuDeviceGetUuid(all[UUID..].as_mut_ptr().cast(), device))?;
+    let mut total = 0;
+    ask!(cuDeviceTotalMem(&raw mut total, device))?;
+    all[TOTAL_MEMORY..][..SIZE].copy_from_slice(&total.to_le_bytes());
+    for field in FIELDS {
+        let (_, width, attributes, ..) = *field;
+        let Some(at) = offset(field, major) else { continue };
+        for (place, attribute) in all[at..].chunks_exact_mut(width).zip(attributes) {
+            // Attributes are 32 bits wide; the upper half of a wider field stays 0.
+            place[..INT].copy_from_slice(&attribute_or_zero(device, *attribute)?.to_le_bytes());
         }
-        Ok(out)
     }
-}
-
-/// What the properties of every version begin with.
-#[repr(C)]
-#[derive(Debug)]
-pub struct Identity {
-    name: [c_char; 256],
-    uuid: [u8; 16],
-    luid: [u8; 8],
-    luidDeviceNodeMask: u32,
-    totalGlobalMem: usize,
-}
-const _: () = assert!(offset_of!(Identity, totalGlobalMem) == 288 && size_of::<Identity>() == 296);
-
-macro_rules! properties {
-    ($(#[$doc:meta])* $layout:ident is $size:literal with $reserved:literal reserved {
-        $($field:ident: $type:ty = $attributes:expr, @ $offset:literal,)*
-    }) => {
-        $(#[$doc])*
-        #[repr(C)]
-        #[derive(Debug)]
-        pub struct $layout {
-            identity: Identity,
-            $(pub $field: $type,)*
-            reserved: [i32; $reserved],
-        }
-        const _: () = {
-            assert!(size_of::<$layout>() == $size);
-            $(assert!(offset_of!($layout, $field) == $offset);)*
-        };
-        impl $layout {
-            /// Asks the driver for all of it.
-            ///
-            /// # Errors
-            /// The driver's, for a device that does not exist.
-            pub fn of(device: i32) -> Result<Self> {
-                let read = |attribute| attribute_or_zero(device, attribute);
-                Ok(Self {
-                    identity: Identity::of(device)?,
-                    $($field: Show::show(&$attributes, &read)?,)*
-                    reserved: [0; $reserved],
-                })
-            }
-        }
-    };
+    Ok(all)
 }
 
 /// An attribute; 0 if the driver is too old to know it, as its absence means.
@@ -97,202 +165,23 @@ fn attribute_or_zero(device: i32, attribute: i32) -> Result<i32> {
     }
 }
 
-impl Identity {
-    fn of(device: i32) -> Result<Self> {
-        let mut id = Self { name: [0; 256], uuid: [0; 16], luid: [0; 8], luidDeviceNodeMask: 0, totalGlobalMem: 0 };
-        ask!(cuDeviceGetName(id.name.as_mut_ptr(), 256, device))?;
-        ask!(cuDeviceGetUuid(id.uuid.as_mut_ptr().cast::<c_void>(), device))?;
-        ask!(cuDeviceTotalMem(&raw mut id.totalGlobalMem, device))?;
-        Ok(id)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_follow_each_other_aligned_in_either_layout() {
+        for (major, size) in [(Major::Twelve, SIZE_12), (Major::Thirteen, SIZE_13)] {
+            let mut end = TOTAL_MEMORY + SIZE;
+            for field in FIELDS {
+                let (name, width, attributes, ..) = *field;
+                let Some(at) = offset(field, major) else { continue };
+                assert_eq!(at, end.next_multiple_of(width), "{name} of {major:?}");
+                end = at + width * attributes.len();
+            }
+            assert!(end <= size && size.is_multiple_of(SIZE), "{major:?}");
+        }
+        let ends_11 = FIELDS.iter().find(|(name, ..)| *name == "reservedSharedMemPerBlock").map(|f| f.3 + SIZE);
+        assert_eq!(ends_11, Some(SIZE_11));
     }
-}
-
-properties! {
-/// CUDA 12.
-DeviceProp12 is 1032 with 63 reserved {
-    sharedMemPerBlock: usize = [8], @ 296,
-    regsPerBlock: i32 = [12], @ 304,
-    warpSize: i32 = [10], @ 308,
-    memPitch: usize = [11], @ 312,
-    maxThreadsPerBlock: i32 = [1], @ 320,
-    maxThreadsDim: [i32; 3] = [2, 3, 4], @ 324,
-    maxGridSize: [i32; 3] = [5, 6, 7], @ 336,
-    clockRate: i32 = [13], @ 348,
-    totalConstMem: usize = [9], @ 352,
-    major: i32 = [75], @ 360,
-    minor: i32 = [76], @ 364,
-    textureAlignment: usize = [14], @ 368,
-    texturePitchAlignment: usize = [51], @ 376,
-    deviceOverlap: i32 = [15], @ 384,
-    multiProcessorCount: i32 = [16], @ 388,
-    kernelExecTimeoutEnabled: i32 = [17], @ 392,
-    integrated: i32 = [18], @ 396,
-    canMapHostMemory: i32 = [19], @ 400,
-    computeMode: i32 = [20], @ 404,
-    maxTexture1D: i32 = [21], @ 408,
-    maxTexture1DMipmap: i32 = [77], @ 412,
-    maxTexture1DLinear: i32 = [69], @ 416,
-    maxTexture2D: [i32; 2] = [22, 23], @ 420,
-    maxTexture2DMipmap: [i32; 2] = [73, 74], @ 428,
-    maxTexture2DLinear: [i32; 3] = [70, 71, 72], @ 436,
-    maxTexture2DGather: [i32; 2] = [45, 46], @ 448,
-    maxTexture3D: [i32; 3] = [24, 25, 26], @ 456,
-    maxTexture3DAlt: [i32; 3] = [47, 48, 49], @ 468,
-    maxTextureCubemap: i32 = [52], @ 480,
-    maxTexture1DLayered: [i32; 2] = [42, 43], @ 484,
-    maxTexture2DLayered: [i32; 3] = [27, 28, 29], @ 492,
-    maxTextureCubemapLayered: [i32; 2] = [53, 54], @ 504,
-    maxSurface1D: i32 = [55], @ 512,
-    maxSurface2D: [i32; 2] = [56, 57], @ 516,
-    maxSurface3D: [i32; 3] = [58, 59, 60], @ 524,
-    maxSurface1DLayered: [i32; 2] = [61, 62], @ 536,
-    maxSurface2DLayered: [i32; 3] = [63, 64, 65], @ 544,
-    maxSurfaceCubemap: i32 = [66], @ 556,
-    maxSurfaceCubemapLayered: [i32; 2] = [67, 68], @ 560,
-    surfaceAlignment: usize = [30], @ 568,
-    concurrentKernels: i32 = [31], @ 576,
-    ECCEnabled: i32 = [32], @ 580,
-    pciBusID: i32 = [33], @ 584,
-    pciDeviceID: i32 = [34], @ 588,
-    pciDomainID: i32 = [50], @ 592,
-    tccDriver: i32 = [35], @ 596,
-    asyncEngineCount: i32 = [40], @ 600,
-    unifiedAddressing: i32 = [41], @ 604,
-    memoryClockRate: i32 = [36], @ 608,
-    memoryBusWidth: i32 = [37], @ 612,
-    l2CacheSize: i32 = [38], @ 616,
-    persistingL2CacheMaxSize: i32 = [108], @ 620,
-    maxThreadsPerMultiProcessor: i32 = [39], @ 624,
-    streamPrioritiesSupported: i32 = [78], @ 628,
-    globalL1CacheSupported: i32 = [79], @ 632,
-    localL1CacheSupported: i32 = [80], @ 636,
-    sharedMemPerMultiprocessor: usize = [81], @ 640,
-    regsPerMultiprocessor: i32 = [82], @ 648,
-    managedMemory: i32 = [83], @ 652,
-    isMultiGpuBoard: i32 = [84], @ 656,
-    multiGpuBoardGroupID: i32 = [85], @ 660,
-    hostNativeAtomicSupported: i32 = [86], @ 664,
-    singleToDoublePrecisionPerfRatio: i32 = [87], @ 668,
-    pageableMemoryAccess: i32 = [88], @ 672,
-    concurrentManagedAccess: i32 = [89], @ 676,
-    computePreemptionSupported: i32 = [90], @ 680,
-    canUseHostPointerForRegisteredMem: i32 = [91], @ 684,
-    cooperativeLaunch: i32 = [95], @ 688,
-    cooperativeMultiDeviceLaunch: i32 = [96], @ 692,
-    sharedMemPerBlockOptin: usize = [97], @ 696,
-    pageableMemoryAccessUsesHostPageTables: i32 = [100], @ 704,
-    directManagedMemAccessFromHost: i32 = [101], @ 708,
-    maxBlocksPerMultiProcessor: i32 = [106], @ 712,
-    accessPolicyMaxWindowSize: i32 = [109], @ 716,
-    reservedSharedMemPerBlock: usize = [111], @ 720,
-    hostRegisterSupported: i32 = [99], @ 728,
-    sparseCudaArraySupported: i32 = [112], @ 732,
-    hostRegisterReadOnlySupported: i32 = [113], @ 736,
-    timelineSemaphoreInteropSupported: i32 = [114], @ 740,
-    memoryPoolsSupported: i32 = [115], @ 744,
-    gpuDirectRDMASupported: i32 = [116], @ 748,
-    gpuDirectRDMAFlushWritesOptions: u32 = [117], @ 752,
-    gpuDirectRDMAWritesOrdering: i32 = [118], @ 756,
-    memoryPoolSupportedHandleTypes: u32 = [119], @ 760,
-    deferredMappingCudaArraySupported: i32 = [121], @ 764,
-    ipcEventSupported: i32 = [125], @ 768,
-    clusterLaunch: i32 = [120], @ 772,
-    unifiedFunctionPointers: i32 = [129], @ 776,
-}
-}
-
-/// How much of [`DeviceProp12`] CUDA 11 had: up to and with `reservedSharedMemPerBlock`.
-pub const CUDA_11_SIZE: usize = offset_of!(DeviceProp12, hostRegisterSupported);
-
-properties! {
-/// CUDA 13.
-DeviceProp13 is 1008 with 56 reserved {
-    sharedMemPerBlock: usize = [8], @ 296,
-    regsPerBlock: i32 = [12], @ 304,
-    warpSize: i32 = [10], @ 308,
-    memPitch: usize = [11], @ 312,
-    maxThreadsPerBlock: i32 = [1], @ 320,
-    maxThreadsDim: [i32; 3] = [2, 3, 4], @ 324,
-    maxGridSize: [i32; 3] = [5, 6, 7], @ 336,
-    totalConstMem: usize = [9], @ 352,
-    major: i32 = [75], @ 360,
-    minor: i32 = [76], @ 364,
-    textureAlignment: usize = [14], @ 368,
-    texturePitchAlignment: usize = [51], @ 376,
-    multiProcessorCount: i32 = [16], @ 384,
-    integrated: i32 = [18], @ 388,
-    canMapHostMemory: i32 = [19], @ 392,
-    maxTexture1D: i32 = [21], @ 396,
-    maxTexture1DMipmap: i32 = [77], @ 400,
-    maxTexture2D: [i32; 2] = [22, 23], @ 404,
-    maxTexture2DMipmap: [i32; 2] = [73, 74], @ 412,
-    maxTexture2DLinear: [i32; 3] = [70, 71, 72], @ 420,
-    maxTexture2DGather: [i32; 2] = [45, 46], @ 432,
-    maxTexture3D: [i32; 3] = [24, 25, 26], @ 440,
-    maxTexture3DAlt: [i32; 3] = [47, 48, 49], @ 452,
-    maxTextureCubemap: i32 = [52], @ 464,
-    maxTexture1DLayered: [i32; 2] = [42, 43], @ 468,
-    maxTexture2DLayered: [i32; 3] = [27, 28, 29], @ 476,
-    maxTextureCubemapLayered: [i32; 2] = [53, 54], @ 488,
-    maxSurface1D: i32 = [55], @ 496,
-    maxSurface2D: [i32; 2] = [56, 57], @ 500,
-    maxSurface3D: [i32; 3] = [58, 59, 60], @ 508,
-    maxSurface1DLayered: [i32; 2] = [61, 62], @ 520,
-    maxSurface2DLayered: [i32; 3] = [63, 64, 65], @ 528,
-    maxSurfaceCubemap: i32 = [66], @ 540,
-    maxSurfaceCubemapLayered: [i32; 2] = [67, 68], @ 544,
-    surfaceAlignment: usize = [30], @ 552,
-    concurrentKernels: i32 = [31], @ 560,
-    ECCEnabled: i32 = [32], @ 564,
-    pciBusID: i32 = [33], @ 568,
-    pciDeviceID: i32 = [34], @ 572,
-    pciDomainID: i32 = [50], @ 576,
-    tccDriver: i32 = [35], @ 580,
-    asyncEngineCount: i32 = [40], @ 584,
-    unifiedAddressing: i32 = [41], @ 588,
-    memoryBusWidth: i32 = [37], @ 592,
-    l2CacheSize: i32 = [38], @ 596,
-    persistingL2CacheMaxSize: i32 = [108], @ 600,
-    maxThreadsPerMultiProcessor: i32 = [39], @ 604,
-    streamPrioritiesSupported: i32 = [78], @ 608,
-    globalL1CacheSupported: i32 = [79], @ 612,
-    localL1CacheSupported: i32 = [80], @ 616,
-    sharedMemPerMultiprocessor: usize = [81], @ 624,
-    regsPerMultiprocessor: i32 = [82], @ 632,
-    managedMemory: i32 = [83], @ 636,
-    isMultiGpuBoard: i32 = [84], @ 640,
-    multiGpuBoardGroupID: i32 = [85], @ 644,
-    hostNativeAtomicSupported: i32 = [86], @ 648,
-    pageableMemoryAccess: i32 = [88], @ 652,
-    concurrentManagedAccess: i32 = [89], @ 656,
-    computePreemptionSupported: i32 = [90], @ 660,
-    canUseHostPointerForRegisteredMem: i32 = [91], @ 664,
-    cooperativeLaunch: i32 = [95], @ 668,
-    sharedMemPerBlockOptin: usize = [97], @ 672,
-    pageableMemoryAccessUsesHostPageTables: i32 = [100], @ 680,
-    directManagedMemAccessFromHost: i32 = [101], @ 684,
-    maxBlocksPerMultiProcessor: i32 = [106], @ 688,
-    accessPolicyMaxWindowSize: i32 = [109], @ 692,
-    reservedSharedMemPerBlock: usize = [111], @ 696,
-    hostRegisterSupported: i32 = [99], @ 704,
-    sparseCudaArraySupported: i32 = [112], @ 708,
-    hostRegisterReadOnlySupported: i32 = [113], @ 712,
-    timelineSemaphoreInteropSupported: i32 = [114], @ 716,
-    memoryPoolsSupported: i32 = [115], @ 720,
-    gpuDirectRDMASupported: i32 = [116], @ 724,
-    gpuDirectRDMAFlushWritesOptions: u32 = [117], @ 728,
-    gpuDirectRDMAWritesOrdering: i32 = [118], @ 732,
-    memoryPoolSupportedHandleTypes: u32 = [119], @ 736,
-    deferredMappingCudaArraySupported: i32 = [121], @ 740,
-    ipcEventSupported: i32 = [125], @ 744,
-    clusterLaunch: i32 = [120], @ 748,
-    unifiedFunctionPointers: i32 = [129], @ 752,
-    deviceNumaConfig: i32 = [130], @ 756,
-    deviceNumaId: i32 = [131], @ 760,
-    mpsEnabled: i32 = [133], @ 764,
-    hostNumaId: i32 = [134], @ 768,
-    gpuPciDeviceID: u32 = [139], @ 772,
-    gpuPciSubsystemID: u32 = [140], @ 776,
-    hostNumaMultinodeIpcSupported: i32 = [143], @ 780,
-}
 }

@@ -162,6 +162,9 @@ fn rectangle(
         DEFAULT => (Side::UNIFIED, Side::UNIFIED),
         _ => return Err(Error::INVALID_MEMCPY_DIRECTION),
     };
+    if width > dst_pitch.min(src_pitch) {
+        return Err(Error::INVALID_PITCH_VALUE);
+    }
     let (src, dst) = (Side::new(src, src_pitch, from), Side::new(dst, dst_pitch, to));
     Ok(Copy2d { src, dst, width, height })
 }

@@ -4,9 +4,9 @@ use super::{export, put};
 use crate::context;
 use crate::driver::{ask, drive};
 use crate::error::{Error, Result};
-use crate::properties::{CUDA_11_SIZE, DeviceProp12, DeviceProp13};
+use crate::properties::{self, SIZE_11, SIZE_12, SIZE_13};
 use crate::version::{Major, major};
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint};
 
 /// `cudaInitDeviceFlagsAreValid`.
 const FLAGS_ARE_VALID: c_uint = 1;
@@ -33,7 +33,10 @@ export! {
 
     fn cudaInitDevice(device: c_int, device_flags: c_uint, flags: c_uint) {
         context::check_device(device)?;
-        if flags & FLAGS_ARE_VALID != 0 {
+        if flags & !FLAGS_ARE_VALID != 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        if flags == FLAGS_ARE_VALID {
             ask!(cuDevicePrimaryCtxSetFlags(device, device_flags))?;
         }
         context::primary(device).map(|_| ())
@@ -63,27 +66,15 @@ export! {
     }
 
     /// CUDA 12 keeps CUDA 11's shorter structure under this name; CUDA 13 has its own.
-    fn cudaGetDeviceProperties(out: *mut c_void, device: c_int) {
-        context::check_device(device)?;
+    fn cudaGetDeviceProperties(out: *mut u8, device: c_int) {
         match major() {
-            // SAFETY: the program's own structure, in the layout of its version.
-            Some(Major::Thirteen) => unsafe { put(out.cast(), DeviceProp13::of(device)?) },
-            _ => {
-                let all = DeviceProp12::of(device)?;
-                if out.is_null() {
-                    return Err(Error::INVALID_VALUE);
-                }
-                // SAFETY: the program's own structure of CUDA_11_SIZE bytes, not null; ours is longer.
-                unsafe { out.cast::<u8>().copy_from_nonoverlapping((&raw const all).cast(), CUDA_11_SIZE) };
-                Ok(())
-            }
+            Some(Major::Thirteen) => properties(out, device, Major::Thirteen, SIZE_13),
+            _ => properties(out, device, Major::Twelve, SIZE_11),
         }
     }
 
-    fn cudaGetDeviceProperties_v2(out: *mut DeviceProp12, device: c_int) {
-        context::check_device(device)?;
-        // SAFETY: the program's own structure.
-        unsafe { put(out, DeviceProp12::of(device)?) }
+    fn cudaGetDeviceProperties_v2(out: *mut u8, device: c_int) {
+        properties(out, device, Major::Twelve, SIZE_12)
     }
 
     fn cudaDeviceGetPCIBusId(out: *mut c_char, len: c_int, device: c_int) {
@@ -124,13 +115,27 @@ export! {
 
     fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) {
         let peer = peer_context(peer)?;
+        // Devices that cannot be peers are invalid ones to the runtime.
         drive!(cuCtxEnablePeerAccess(peer, flags))
+            .map_err(|e| if e == Error::PEER_ACCESS_UNSUPPORTED { Error::INVALID_DEVICE } else { e })
     }
 
     fn cudaDeviceDisablePeerAccess(peer: c_int) {
         let peer = peer_context(peer)?;
         drive!(cuCtxDisablePeerAccess(peer))
     }
+}
+
+/// Stores the first `len` bytes of the properties of a version in the program's own structure.
+fn properties(out: *mut u8, device: c_int, major: Major, len: usize) -> Result {
+    context::check_device(device)?;
+    let all = properties::of(device, major)?;
+    if out.is_null() {
+        return Err(Error::INVALID_VALUE);
+    }
+    // SAFETY: not null, so the program's own structure, of which this version has `len` bytes.
+    unsafe { out.copy_from_nonoverlapping(all[..len].as_ptr(), len) };
+    Ok(())
 }
 
 /// The primary context of another device than this thread's.

@@ -4,7 +4,7 @@ use super::export;
 use super::function::{driver_config, kernel};
 use crate::driver::{ask, drive};
 use crate::error::{Error, Result};
-use crate::layout::{Dim3, Handle, LaunchConfig, Stream};
+use crate::layout::{Dim3, DriverLaunchConfig, Handle, LaunchConfig, Stream};
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -39,15 +39,14 @@ export! {
 
     fn cudaLaunchKernelExC(config: *const LaunchConfig, function: *const c_void, arguments: *mut *mut c_void) {
         // SAFETY: the program's own configuration.
-        let config = unsafe { driver_config(config) }?;
-        drive!(cuLaunchKernelEx(&raw const config, kernel(function)?, arguments, null_mut())).map_err(of_launch)
+        launch_configured(unsafe { driver_config(config) }?, function, arguments)
     }
 
     fn cudaLaunchKernelExC_ptsz(config: *const LaunchConfig, function: *const c_void, arguments: *mut *mut c_void) {
         // SAFETY: the program's own configuration.
         let mut config = unsafe { driver_config(config) }?;
         config.stream = config.stream.per_thread();
-        drive!(cuLaunchKernelEx(&raw const config, kernel(function)?, arguments, null_mut())).map_err(of_launch)
+        launch_configured(config, function, arguments)
     }
 
     fn cudaLaunchCooperativeKernel, cudaLaunchCooperativeKernel_ptsz on stream (
@@ -57,7 +56,7 @@ export! {
         ask!(cuLaunchCooperativeKernel(
             kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared, stream, arguments
         ))
-        .map_err(of_launch)
+        .map_err(of_shape(grid, block))
     }
 
     fn __cudaPopCallConfiguration(grid: *mut Dim3, block: *mut Dim3, shared: *mut usize, stream: *mut Stream) {
@@ -104,15 +103,28 @@ fn launch(
         arguments,
         null_mut()
     ))
-    .map_err(of_launch)
+    .map_err(of_shape(grid, block))
 }
 
-/// What the driver calls an invalid value of a launch is an invalid configuration to the runtime.
-fn of_launch(error: Error) -> Error {
-    if error == Error::INVALID_VALUE { Error::INVALID_CONFIGURATION } else { error }
+fn launch_configured(config: DriverLaunchConfig, function: *const c_void, arguments: *mut *mut c_void) -> Result {
+    let kernel = kernel(function)?;
+    ask!(cuLaunchKernelEx(&raw const config, kernel, arguments, null_mut()))
+        .map_err(of_shape(config.grid, config.block))
+}
+
+/// To the driver a shape that no device can launch is one more invalid value, to the runtime an invalid configuration. Limits:
+/// CUDA programming guide, "Technical Specifications per Compute Capability", the same for all.
+fn of_shape(grid: Dim3, block: Dim3) -> impl Fn(Error) -> Error {
+    let threads = [block.x, block.y, block.z].into_iter().fold(1, u32::saturating_mul);
+    let fits = (1..=1024).contains(&threads)
+        && block.z <= 64
+        && (1..=0x7fff_ffff).contains(&grid.x)
+        && (1..=0xffff).contains(&grid.y)
+        && (1..=0xffff).contains(&grid.z);
+    move |error| if error == Error::INVALID_VALUE && !fits { Error::INVALID_CONFIGURATION } else { error }
 }
 
 /// Dynamic shared memory, which the driver counts in 32 bits.
 fn shared_bytes(shared: usize) -> Result<c_uint> {
-    c_uint::try_from(shared).map_err(|_| Error::INVALID_CONFIGURATION)
+    c_uint::try_from(shared).map_err(|_| Error::INVALID_VALUE)
 }

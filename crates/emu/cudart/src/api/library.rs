@@ -1,7 +1,7 @@
 //! Libraries: kernel images a program loads by hand.
 
 use super::{export, put};
-use crate::driver::drive;
+use crate::driver::{ask, drive};
 use crate::layout::Handle;
 use crate::registry;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -41,13 +41,17 @@ export! {
     }
 
     fn cudaLibraryEnumerateKernels(kernels: *mut Handle, count: c_uint, library: Handle) {
-        drive!(cuLibraryEnumerateKernels(kernels, count, library))?;
+        let mut there = 0;
+        drive!(cuLibraryGetKernelCount(&raw mut there, library))?;
+        let count = count.min(there);
+        if count == 0 {
+            return Ok(());
+        }
+        ask!(cuLibraryEnumerateKernels(kernels, count, library))?;
         for n in 0..count as usize {
-            // SAFETY: the program's own array of `count` handles, which the driver has just filled.
+            // SAFETY: the program's own array, of which the driver has just filled the first `count`.
             let kernel = unsafe { kernels.add(n).read() };
-            if !kernel.is_null() {
-                registry::add_handle(kernel, kernel);
-            }
+            registry::add_handle(kernel, kernel);
         }
         Ok(())
     }

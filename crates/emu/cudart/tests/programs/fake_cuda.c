@@ -43,6 +43,7 @@ static int attribute(int *out, int which, int device) {
     return 0;
 }
 static int retain(uintptr_t *out, int device) { say("retain %d", device); *out = 0xc0 + (uintptr_t)device; return 0; }
+static int release_context(int device) { say("release %d", device); return 0; }
 static int reset(int device) { say("reset %d", device); return 0; }
 static int get_current(uintptr_t *out) { *out = current; return 0; }
 static int set_current(uintptr_t context) { say("current %#zx", (size_t)context); current = context; return 0; }
@@ -191,6 +192,7 @@ static int get_proc_address(const char *symbol, void **out, int version, uint64_
         {"cuDeviceTotalMem", 3020, (void *)total},
         {"cuDeviceGetAttribute", 2000, (void *)attribute},
         {"cuDevicePrimaryCtxRetain", 7000, (void *)retain},
+        {"cuDevicePrimaryCtxRelease", 7000, (void *)release_context},
         {"cuDevicePrimaryCtxReset", 7000, (void *)reset},
         {"cuCtxGetCurrent", 4000, (void *)get_current},
         {"cuCtxSetCurrent", 4000, (void *)set_current},

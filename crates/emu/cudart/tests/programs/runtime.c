@@ -60,6 +60,10 @@ static void devices_and_contexts(int major) {
     SAID("retain 1; current 0xc1; ");
     IS(call(cudaSetDevice, 0), 0);
     SAID("current 0xc0; "); /* retained once */
+    IS(call(cudaDeviceReset), 0);
+    SAID("current 0; reset 0; release 0; ");
+    IS(call(cudaFree, NULL), 0);
+    SAID("retain 0; current 0xc0; "); /* and again after a reset */
 }
 
 static void errors(void) {
@@ -124,9 +128,10 @@ static void copies(void) {
     SAID("rectangle 1:0x1000/40 to 2:0x7000/512, 32 x 7 on 0x55; ");
     IS(call(cudaMemcpy2DAsync, a, 512L, b, 40L, 32L, 7L, 4, s), 0);
     SAID("rectangle 4:0x1000/40 to 4:0x7000/512, 32 x 7 on 0x55; ");
+    IS(call(cudaMemcpy2DAsync, a, 512L, b, 31L, 32L, 7L, 4, s), 12);
     IS(call(cudaMemsetAsync, a, 0x1ff, 9L, s), 0);
     SAID("set 0x7000 255 9 on 0x55; ");
-    IS(call(cudaGetLastError), 21);
+    IS(call(cudaGetLastError), 12);
 }
 
 static void symbols(void) {
@@ -182,10 +187,14 @@ static void launches(void) {
 
     IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_missing, g, b, args, 0, s), 98);
     IS(((launch_t *)symbol("cudaLaunchKernel"))(&value, g, b, args, 0, s), 98);
-    IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, g, b, args, (size_t)1 << 32, s), 9);
+    IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, g, b, args, (size_t)1 << 32, s), 1);
     SAID("kernel no; ");
-    fake_fail(1); /* the driver's invalid value */
-    IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, g, b, args, 0, s), 9);
+    fake_fail(1); /* the driver's invalid value: of a shape that is none, and of anything else */
+    IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, (struct dim3){1, 0, 1}, b, args, 0, s), 9);
+    fake_fail(1);
+    IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, g, (struct dim3){32, 32, 2}, args, 0, s), 9);
+    fake_fail(1);
+    IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, g, b, args, 0, s), 1);
     said();
 
     struct dim3 pg, pb;
