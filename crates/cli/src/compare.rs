@@ -146,7 +146,10 @@ fn watch(
         std::thread::sleep(Duration::from_millis(50));
         let totals = launch.flight_log.and_then(|log| FlightLog::totals(log).ok()).unwrap_or_default();
         let virtual_seconds = totals.virtual_ns as f64 / 1e9;
-        progress.say(&format!("{name}: {} launches, {virtual_seconds:.1} virtual seconds", totals.launches));
+        progress.say(&match totals.launches {
+            0 => format!("{name}: starting"),
+            launches => format!("{name}: {launches} launches, {virtual_seconds:.1} virtual seconds"),
+        });
     }
 }
 

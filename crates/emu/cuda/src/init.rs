@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::path::Path;
+use std::sync::Once;
 
 use deepum_core::units::DeviceId;
 use deepum_emu_device::config::{self, Config};
@@ -38,6 +39,13 @@ fn build() -> CuResult<Machine> {
         say(&e.to_string());
         CuError::NoDevice
     })
+}
+
+/// The first library of NVIDIA's Python packages that this process has loaded.
+fn vendor_library() -> Option<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let path = |line: &str| line.find('/').map(|at| line[at..].to_owned());
+    maps.lines().filter_map(path).find(|path| path.contains("/nvidia/") && path.contains(".so"))
 }
 
 /// `nvidia-uvm` as a driver opens it: a file with a VA space, and from 535 on one that pins the process's memory map
@@ -166,9 +174,18 @@ api! {
         value.put(0)
     }
 
-    /// The emulated device has no private tables; a vendor's own libraries, which want them, cannot run on it.
+    /// The emulated device has no private tables. Only NVIDIA's own libraries want them: a PyTorch that was installed with them
+    /// finds them before our stand-ins, through its run path.
     fn cuGetExportTable(table: Out<*const c_void>, _id: *const c_void) {
         table.offer(std::ptr::null());
+        static SAID: Once = Once::new();
+        SAID.call_once(|| {
+            let library = vendor_library().unwrap_or_else(|| "a library of NVIDIA's".to_owned());
+            say(&format!(
+                "this program uses {library}, which needs a real GPU; use a Python whose PyTorch has none of NVIDIA's packages \
+                 beside it, such as DeepUM's .venv (pip install --no-deps torch)"
+            ));
+        });
         Err(CuError::NotSupported)
     }
 
