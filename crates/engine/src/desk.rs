@@ -46,6 +46,8 @@ pub struct Desk {
 struct State {
     /// By index of device.
     queues: Vec<(DeviceId, Queues)>,
+    /// Index of the device whose turn it is.
+    turn: usize,
     /// The migrate thread's token while it is not in a job and not idle.
     busy: Option<Token>,
     in_job: bool,
@@ -54,18 +56,27 @@ struct State {
     closed: bool,
 }
 
-/// A batch being moved. Give it back with [`Desk::done`]; dropping it says that the migrate thread is gone.
+impl State {
+    /// The next batch. Devices take turns, so that none waits for another's queues to be empty.
+    fn pop(&mut self) -> Option<(DeviceId, Batch)> {
+        let at = (self.turn..self.queues.len()).chain(0..self.turn).find(|&at| !self.queues[at].1.is_empty())?;
+        self.turn = at + 1;
+        let (device, queues) = &mut self.queues[at];
+        queues.pop_batch(BATCH).map(|batch| (*device, batch))
+    }
+}
+
+/// A batch being moved. Give it back with [`Desk::done`].
 #[derive(Debug)]
-pub struct Job<'a> {
+pub struct Job {
     /// What to do.
     pub batch: Batch,
     /// For which GPU.
     pub device: DeviceId,
-    desk: &'a Desk,
     token: Option<Token>,
 }
 
-impl Job<'_> {
+impl Job {
     /// Where the blocks shall go.
     pub const fn to(&self) -> Place {
         match self.batch.lane {
@@ -75,17 +86,12 @@ impl Job<'_> {
     }
 }
 
-impl Drop for Job<'_> {
-    fn drop(&mut self) {
-        lock(&self.desk.state).in_job = false;
-    }
-}
-
 impl Desk {
     /// A desk for these devices. In step: no batch before the last result was seen.
     pub fn new(pending: Arc<Pending>, devices: &[DeviceId], in_step: bool) -> Self {
         let queues = devices.iter().map(|id| (*id, Queues::default())).collect();
-        let state = State { queues, busy: None, in_job: false, results: Vec::new(), unseen: false, closed: false };
+        let state =
+            State { queues, turn: 0, busy: None, in_job: false, results: Vec::new(), unseen: false, closed: false };
         Self { state: Mutex::new(state), bell: Condvar::new(), pending, in_step }
     }
 
@@ -112,17 +118,17 @@ impl Desk {
     }
 
     /// Migrate: the next batch, waiting for one; nothing once closed.
-    pub fn next(&self) -> Option<Job<'_>> {
+    pub fn next(&self) -> Option<Job> {
         let mut state = lock(&self.state);
         loop {
             if state.closed {
                 return None;
             }
             if !(self.in_step && state.unseen) {
-                if let Some((device, batch)) = pop(&mut state.queues) {
+                if let Some((device, batch)) = state.pop() {
                     state.in_job = true;
                     let token = state.busy.take();
-                    return Some(Job { batch, device, desk: self, token });
+                    return Some(Job { batch, device, token });
                 }
                 state.busy = None;
             }
@@ -131,8 +137,7 @@ impl Desk {
     }
 
     /// Migrate: the batch is over. Announce the results afterwards, with a nudge.
-    pub fn done(&self, mut job: Job<'_>, results: &[Moved]) {
-        let token = job.token.take();
+    pub fn done(&self, job: Job, results: &[Moved]) {
         let mut state = lock(&self.state);
         state.in_job = false;
         if let Some((_, queues)) = state.queues.iter_mut().find(|(device, _)| *device == job.device) {
@@ -141,9 +146,8 @@ impl Desk {
         if !state.closed {
             state.results.extend_from_slice(results);
             state.unseen = true;
-            state.busy = token;
+            state.busy = job.token;
         }
-        drop(state);
     }
 
     /// Blocks that wait, by lane, all devices together.
@@ -163,16 +167,23 @@ impl Desk {
     }
 }
 
-/// From the device on which a GPU waits, else from the first that wants anything.
-fn pop(queues: &mut [(DeviceId, Queues)]) -> Option<(DeviceId, Batch)> {
-    let urgent = queues.iter().position(|(_, queues)| queues.waiting(Lane::Fault) > 0);
-    let at = urgent.or_else(|| queues.iter().position(|(_, queues)| !queues.is_empty()));
-    let taken = at.and_then(|at| queues[at].1.pop_batch(BATCH).map(|batch| (queues[at].0, batch)));
-    if taken.is_none() {
-        // So that no queue believes its last batch is still being moved.
-        for (_, queues) in queues {
-            let _ = queues.pop_batch(BATCH);
-        }
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use deepum_core::command::{Command, Why};
+
+    #[test]
+    fn devices_take_turns_however_much_waits_for_one() {
+        let devices = [DeviceId(0), DeviceId(3)];
+        let desk = Desk::new(Arc::default(), &devices, false);
+        desk.hand_over(|queues| {
+            for block in [10, 20, 30, 40].map(UmBlock) {
+                queues[0].1.push(Command::Fetch { block, why: Why::Fault });
+            }
+            let by = Default::default();
+            queues[1].1.push(Command::Fetch { block: UmBlock(90), why: Why::Predicted { by } });
+        });
+        let served: Vec<u8> = (0..4).filter_map(|_| desk.next()).map(|job| job.device.0).collect();
+        assert_eq!(served, [0, 3, 0, 0]);
     }
-    taken
 }

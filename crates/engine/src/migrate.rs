@@ -49,7 +49,7 @@ pub fn run(desk: &Desk, mover: &mut dyn Mover, announce: impl Fn(), say: impl Fn
 }
 
 /// Moves a batch; what became of each block is appended to `results`. Gives the last failure that stood.
-fn carry_out(job: &Job<'_>, mover: &mut dyn Mover, results: &mut Vec<Moved>) -> Option<MigrateError> {
+fn carry_out(job: &Job, mover: &mut dyn Mover, results: &mut Vec<Moved>) -> Option<MigrateError> {
     let (device, to) = (job.device, job.to());
     let whole = mover.migrate(job.batch.range(), to).err();
     let mut failure = None;

@@ -239,8 +239,9 @@ impl Running {
             match woken {
                 Wake::Closed => return None,
                 Wake::Nudged(token) => return Some(token),
-                Wake::Late if *saw != Saw::Nothing => return Some(self.pending.token()),
-                Wake::Late if self.is_off().is_some() => return None,
+                Wake::Late if *saw != Saw::Nothing || self.ring.shared().mode() == Mode::Off => {
+                    return Some(self.pending.token());
+                }
                 Wake::Late => {}
             }
         }

@@ -263,7 +263,6 @@ fn the_device_may_ask_what_a_launch_was_thought_to_touch() {
 fn the_shim_turning_itself_off_ends_the_engine_quietly() {
     let world = World::new("deepum", Bytes(UmBlock::SIZE.0 * 4), Pace::Polling);
     world.ring.shared().set_mode(Mode::Off);
-    world.alloc(0, 1);
     until("off", || world.running.is_off().is_some());
     assert_eq!(status::of(&world.running).state, State::Off);
     assert!(!SAID.lock().unwrap().iter().any(|line| line.contains("shim turned itself off")));
