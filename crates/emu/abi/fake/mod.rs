@@ -39,6 +39,19 @@ impl Library {
     }
 }
 
+/// Calls a C function of the library under test that returns an `int`: `call!(bench, cublasCreate_v2: &raw mut handle)`. Its signature
+/// is what the arguments say, so each must have its C type: unsuffixed integers are `int`.
+macro_rules! call {
+    ($bench:expr, $name:ident: $($arg:expr),* $(,)?) => {{
+        let function: extern "C" fn($(call!(@any $arg)),*) -> std::ffi::c_int =
+            // SAFETY: each test passes what the vendor's declaration of this function asks for.
+            unsafe { $bench.library.function(stringify!($name)) };
+        function($($arg),*)
+    }};
+    (@any $arg:expr) => { _ };
+}
+pub(crate) use call;
+
 /// A launch as the driver saw it.
 #[derive(Clone, Debug)]
 pub struct Launch {

@@ -18,10 +18,9 @@ use crate::params::Params;
 
 /// `CUresult`; 0 is success.
 pub type CuResult = c_int;
-/// `CUcontext`.
-pub type Context = *mut c_void;
 /// `CUstream`.
 pub type Stream = *mut c_void;
+type Context = *mut c_void;
 type Module = *mut c_void;
 type Function = *mut c_void;
 
@@ -122,21 +121,12 @@ impl fmt::Debug for Driver {
 /// The kernels of the marker image, loaded into one context.
 #[derive(Debug)]
 pub struct Kernels {
-    context: Context,
     handles: Vec<(Kernel, Function)>,
 }
-// SAFETY: context and function handles are plain names to the driver, valid on every thread.
+// SAFETY: function handles are plain names to the driver, valid on every thread.
 unsafe impl Send for Kernels {}
 // SAFETY: as above; nothing behind `&Kernels` changes.
 unsafe impl Sync for Kernels {}
-
-impl Kernels {
-    /// The context they were loaded into.
-    #[must_use]
-    pub fn context(&self) -> Context {
-        self.context
-    }
-}
 
 /// Where a launch goes and in what shape.
 #[derive(Clone, Copy, Debug)]
@@ -211,12 +201,8 @@ impl Driver {
         Some(Self { via, functions })
     }
 
-    /// The context of this thread; the primary one of device 0, made current, if there is none: as creating a handle
-    /// of the real libraries does.
-    ///
-    /// # Errors
-    /// The driver's.
-    pub fn context(&self) -> Result<Context, CuResult> {
+    /// Makes the primary context of device 0 this thread's, if it has none: as creating a handle of the real libraries does.
+    fn enter(&self) -> Result<(), CuResult> {
         let f = &self.functions;
         let mut context = null_mut();
         // SAFETY: outputs live here; the driver checks the rest.
@@ -228,15 +214,15 @@ impl Driver {
                 check((f.ctx_set_current)(context))?;
             }
         }
-        Ok(context)
+        Ok(())
     }
 
-    /// Loads the kernels into this thread's context.
+    /// Loads the kernels into this thread's context, the primary one of device 0 if there is none.
     ///
     /// # Errors
     /// The driver's.
     pub fn load(&self) -> Result<Kernels, CuResult> {
-        let context = self.context()?;
+        self.enter()?;
         let image = image::encode(ALL);
         let mut module = null_mut();
         // SAFETY: a whole marker image, alive during the call; the output lives here.
@@ -249,7 +235,7 @@ impl Driver {
             check(unsafe { (self.functions.module_function)(&raw mut function, module, name.as_ptr().cast()) })?;
             handles.push((*kernel, function));
         }
-        Ok(Kernels { context, handles })
+        Ok(Kernels { handles })
     }
 
     /// Launches `kernel`, one driver call. `N` is the room of its parameter.

@@ -51,5 +51,5 @@ kernels! {
     /// Batch norm in training, backward.
     BATCH_NORM_BWD = "bn_bw", 8;
     /// Batch norm, inference.
-    BATCH_NORM_INF = "bn_fw_inf", 6;
+    BATCH_NORM_INF = "bn_fw_inf", 8;
 }

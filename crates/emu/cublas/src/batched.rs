@@ -5,13 +5,14 @@
 
 use std::ffi::{c_int, c_void};
 
+use deepum_emu_abi::edge::Failure;
+use deepum_emu_abi::elem::Elem;
 use deepum_emu_abi::kernels::FACTOR;
 use deepum_emu_abi::params::{Operand, READ, WRITE};
 
-use crate::edge::{Outcome, Status, count, edge, put};
 use crate::gemm::{Batch, Matrix, operand, tiles};
 use crate::handle::Handle;
-use crate::types::Elem;
+use crate::status::{Outcome, Status, check, count};
 
 fn behind(
     at: *const c_void,
@@ -34,7 +35,7 @@ fn launch(handle: &Handle, elem: Elem, size: u64, batch: u64, flops: f64, operan
         return Ok(());
     }
     let flops = flops * elem.multiply_add() / 2.0 * batch as f64;
-    handle.launch::<{ FACTOR.operands }>(FACTOR, tiles(batch, 1, 1), flops, elem.class(), operands)
+    handle.launch::<{ FACTOR.operands }>(FACTOR, tiles(batch, 1, 1), flops, elem.class(false), operands)
 }
 
 macro_rules! factorisations {
@@ -47,7 +48,7 @@ macro_rules! factorisations {
         pub unsafe extern "C" fn $getrf(
             handle: *mut Handle, n: c_int, a: *const c_void, lda: c_int, pivots: *mut c_int, info: *mut c_int, batch: c_int,
         ) -> c_int {
-            edge(|| {
+            Status::edge(|| {
                 // SAFETY: the caller's promise.
                 let handle = unsafe { Handle::get(handle) }?;
                 let (n, many) = (count(n)?, count(batch)?);
@@ -66,12 +67,13 @@ macro_rules! factorisations {
         #[unsafe(no_mangle)]
         #[allow(clippy::too_many_arguments, reason = "the vendor's signature")]
         pub unsafe extern "C" fn $getrs(
-            handle: *mut Handle, _trans: c_int, n: c_int, nrhs: c_int, a: *const c_void, lda: c_int, pivots: *const c_int,
+            handle: *mut Handle, trans: c_int, n: c_int, nrhs: c_int, a: *const c_void, lda: c_int, pivots: *const c_int,
             b: *const c_void, ldb: c_int, info: *mut c_int, batch: c_int,
         ) -> c_int {
-            edge(|| {
+            Status::edge(|| {
                 // SAFETY: the caller's promise.
                 let handle = unsafe { Handle::get(handle) }?;
+                check(&[(trans, 2)])?;
                 let (n, nrhs, many) = (count(n)?, count(nrhs)?, count(batch)?);
                 let operands = [
                     behind(a, Elem::$elem, lda, n, n, batch, READ)?,
@@ -79,7 +81,7 @@ macro_rules! factorisations {
                     behind(b, Elem::$elem, ldb, n, nrhs, batch, READ | WRITE)?,
                 ];
                 // SAFETY: `info` is a host pointer.
-                unsafe { put(info, 0) }?;
+                unsafe { Status::put(info, 0) }?;
                 launch(handle, Elem::$elem, n.min(nrhs), many, 2.0 * (n as f64).powi(2) * nrhs as f64, &operands)
             })
         }
@@ -93,7 +95,7 @@ macro_rules! factorisations {
             handle: *mut Handle, m: c_int, n: c_int, a: *const c_void, lda: c_int, tau: *const c_void, info: *mut c_int,
             batch: c_int,
         ) -> c_int {
-            edge(|| {
+            Status::edge(|| {
                 // SAFETY: the caller's promise.
                 let handle = unsafe { Handle::get(handle) }?;
                 let (m, n, many) = (count(m)?, count(n)?, count(batch)?);
@@ -103,8 +105,10 @@ macro_rules! factorisations {
                     Operand::write(tau.addr() as u64, Elem::$elem.bytes(), &[(short, 1)]).behind(many),
                 ];
                 // SAFETY: `info` is a host pointer.
-                unsafe { put(info, 0) }?;
-                launch(handle, Elem::$elem, short, many, 2.0 * m as f64 * n as f64 * short as f64, &operands)
+                unsafe { Status::put(info, 0) }?;
+                let (long, short) = (m.max(n) as f64, short as f64);
+                // 2 long short² - 2/3 short³ (LAPACK Working Note 41, operation counts).
+                launch(handle, Elem::$elem, m.min(n), many, 2.0 * short * short * (long - short / 3.0), &operands)
             })
         }
     )*};

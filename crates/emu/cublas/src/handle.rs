@@ -4,20 +4,16 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use deepum_emu_abi::client::{DriverSlot, Kernels, Shape, Stream, Via, null_stream};
+use deepum_emu_abi::edge::Failure;
+use deepum_emu_abi::elem::Elem;
 use deepum_emu_abi::kernels::Kernel;
 use deepum_emu_abi::params::{Class, Operand, Params};
 
-use crate::edge::{Outcome, Status, edge, put};
+use crate::status::{Outcome, Status};
+use crate::types::{PointerMode, Scalar, math_mode};
 
 static CUBLAS: DriverSlot = DriverSlot::new(Via::ProcAddress);
 static CUBLAS_LT: DriverSlot = DriverSlot::new(Via::Dlsym);
-
-/// Where alpha, beta and results are: `cublasPointerMode_t`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PointerMode {
-    Host = 0,
-    Device = 1,
-}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
@@ -42,13 +38,13 @@ pub struct Handle {
 }
 
 impl Handle {
-    fn create() -> Result<Box<Self>, Status> {
+    fn create() -> Result<Self, Status> {
         let driver = CUBLAS.get()?;
         let kernels = driver.load()?;
         // cuBLAS documentation, cublasSetWorkspace: 32 MiB on compute capability 9.x, 4 MiB on others.
         let capability = driver.capability()?;
         let bytes = if capability.0 == 9 { 32 << 20 } else { 4 << 20 };
-        Ok(Box::new(Self {
+        Ok(Self {
             kernels,
             lt_kernels: OnceLock::new(),
             workspace: driver.alloc(bytes)?,
@@ -60,7 +56,7 @@ impl Handle {
                 atomics_mode: 0,
                 sm_count: 0,
             }),
-        }))
+        })
     }
 
     /// The handle behind a C pointer.
@@ -74,6 +70,15 @@ impl Handle {
 
     pub fn settings(&self) -> MutexGuard<'_, Settings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Alpha or beta of a call.
+    ///
+    /// # Safety
+    /// `at` is null or, in host pointer mode, points to a value of type `elem`.
+    pub unsafe fn scalar(&self, at: *const c_void, elem: Elem) -> Result<Scalar, Status> {
+        // SAFETY: the caller's promise.
+        unsafe { Scalar::new(self.settings().pointer_mode, at, elem) }
     }
 
     pub fn workspace(&self) -> u64 {
@@ -136,14 +141,8 @@ impl Handle {
 /// `out` is null or valid for writing a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasCreate_v2(out: *mut *mut Handle) -> c_int {
-    edge(|| {
-        if out.is_null() {
-            return Err(Status::InvalidValue);
-        }
-        let handle = Box::into_raw(Handle::create()?);
-        // SAFETY: not null, valid by the caller's promise.
-        unsafe { put(out, handle) }
-    })
+    // SAFETY: the caller's promise.
+    Status::edge(|| unsafe { Status::create(out, Handle::create) })
 }
 
 /// `cublasDestroy`.
@@ -152,15 +151,13 @@ pub unsafe extern "C" fn cublasCreate_v2(out: *mut *mut Handle) -> c_int {
 /// `handle` is null or a live handle that no other thread is using.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasDestroy_v2(handle: *mut Handle) -> c_int {
-    edge(|| {
-        if handle.is_null() {
-            return Err(Status::NotInitialized);
-        }
-        // SAFETY: made by `Box::into_raw` in a `Create`, destroyed once.
-        let handle = unsafe { Box::from_raw(handle) };
+    Status::edge(|| {
+        // SAFETY: the caller's promise.
+        let workspace = unsafe { Handle::get(handle) }?.workspace;
         // At exit the context may be gone already, and the memory with it: nothing to report then.
-        let _ = CUBLAS.get()?.free(handle.workspace);
-        Ok(())
+        let _ = CUBLAS.get()?.free(workspace);
+        // SAFETY: the caller's promise; made by a `Create`.
+        unsafe { Status::destroy(handle) }
     })
 }
 
@@ -184,7 +181,7 @@ pub unsafe extern "C" fn cublasLtDestroy(handle: *mut Handle) -> c_int {
     unsafe { cublasDestroy_v2(handle) }
 }
 
-/// A setter and, if named, the getter of one setting: conversion from C may refuse.
+/// Setter and getter of one setting: conversion from C may refuse.
 macro_rules! settings {
     ($(fn $set:ident / fn $get:ident: $field:ident as $c:ty, $from:expr, $to:expr;)*) => {$(
         /// Sets one of the handle's settings.
@@ -193,7 +190,7 @@ macro_rules! settings {
         /// `handle` is null or a live handle.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $set(handle: *mut Handle, value: $c) -> c_int {
-            edge(|| {
+            Status::edge(|| {
                 // SAFETY: the caller's promise.
                 let handle = unsafe { Handle::get(handle) }?;
                 let from: fn($c) -> Result<_, Status> = $from;
@@ -207,12 +204,12 @@ macro_rules! settings {
         /// `handle` is null or a live handle; `out` is null or valid for writing.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $get(handle: *mut Handle, out: *mut $c) -> c_int {
-            edge(|| {
+            Status::edge(|| {
                 // SAFETY: the caller's promise.
                 unsafe {
                     let value = Handle::get(handle)?.settings().$field;
                     #[allow(clippy::redundant_closure_call, reason = "one macro for settings with and without conversion")]
-                    put(out, ($to)(value))
+                    Status::put(out, ($to)(value))
                 }
             })
         }
@@ -221,27 +218,10 @@ macro_rules! settings {
 
 settings! {
     fn cublasSetStream_v2 / fn cublasGetStream_v2: stream as Stream, Ok, |s| s;
-    fn cublasSetMathMode / fn cublasGetMathMode: math_mode as c_int, known_math_mode, |m| m;
-    fn cublasSetPointerMode_v2 / fn cublasGetPointerMode_v2: pointer_mode as c_int, pointer_mode, |m| m as c_int;
+    fn cublasSetMathMode / fn cublasGetMathMode: math_mode as c_int, math_mode, |m| m;
+    fn cublasSetPointerMode_v2 / fn cublasGetPointerMode_v2: pointer_mode as c_int, PointerMode::new, |m| m as c_int;
     fn cublasSetAtomicsMode / fn cublasGetAtomicsMode: atomics_mode as c_int, zero_or_one, |m| m;
     fn cublasSetSmCountTarget / fn cublasGetSmCountTarget: sm_count as c_int, not_negative, |n| n;
-}
-
-/// `cublasMath_t`: default, tensor op (deprecated), pedantic, TF32, FP32 emulated with BF16x9, FP64 emulated; the flag 16 is "disallow
-/// reduced-precision reductions". The emulated-precision modes (4 and 8) would change the arithmetic and are not modelled.
-fn known_math_mode(mode: c_int) -> Result<c_int, Status> {
-    match mode & !16 {
-        0..=3 => Ok(mode),
-        _ => Err(Status::NotSupported),
-    }
-}
-
-fn pointer_mode(mode: c_int) -> Result<PointerMode, Status> {
-    match mode {
-        0 => Ok(PointerMode::Host),
-        1 => Ok(PointerMode::Device),
-        _ => Err(Status::InvalidValue),
-    }
 }
 
 fn zero_or_one(mode: c_int) -> Result<c_int, Status> {
@@ -258,7 +238,7 @@ fn not_negative(n: c_int) -> Result<c_int, Status> {
 /// `handle` is null or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasSetWorkspace_v2(handle: *mut Handle, workspace: *mut c_void, bytes: usize) -> c_int {
-    edge(|| {
+    Status::edge(|| {
         // SAFETY: the caller's promise.
         unsafe { Handle::get(handle) }?;
         // Documented: 256-byte alignment, and an address if there is a size.
@@ -299,7 +279,7 @@ fn version() -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasGetVersion_v2(_handle: *mut Handle, out: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| unsafe { put(out, version()) })
+    Status::edge(|| unsafe { Status::put(out, version()) })
 }
 
 /// `cublasLtGetVersion`.

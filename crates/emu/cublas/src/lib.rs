@@ -11,11 +11,11 @@
 //! Signatures and enumerations: the cuBLAS library documentation, 12.0 to 13.4.
 
 mod batched;
-mod edge;
 mod gemm;
 mod handle;
 mod level3;
 mod lt;
+mod status;
 mod types;
 mod vector;
 

@@ -1,88 +1,27 @@
-//! Element types, compute types and operations: what cuBLAS's integers mean for bytes and arithmetic.
+//! Element types, compute types, operations and scalars: what cuBLAS's arguments mean for bytes and arithmetic.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
-use deepum_emu_abi::params::Class;
+use deepum_emu_abi::elem::Elem;
+use deepum_emu_abi::params::{Class, Operand, READ, WRITE};
+use deepum_emu_abi::refused;
 
-use crate::edge::Status;
+use crate::status::Status;
 
-/// `cudaDataType`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Elem {
-    F32,
-    F64,
-    F16,
-    Bf16,
-    C32,
-    C64,
-    I8,
-    I32,
-    F8E4m3,
-    F8E5m2,
-}
-
-impl Elem {
-    /// From the C value. Types no operation here takes are not supported.
-    pub fn new(value: c_int) -> Result<Self, Status> {
-        Ok(match value {
-            0 => Self::F32,
-            1 => Self::F64,
-            2 => Self::F16,
-            3 => Self::I8,
-            4 => Self::C32,
-            5 => Self::C64,
-            10 => Self::I32,
-            14 => Self::Bf16,
-            28 => Self::F8E4m3,
-            29 => Self::F8E5m2,
-            _ => return Err(Status::NotSupported),
-        })
-    }
-    pub const fn bytes(self) -> u32 {
-        match self {
-            Self::I8 | Self::F8E4m3 | Self::F8E5m2 => 1,
-            Self::F16 | Self::Bf16 => 2,
-            Self::F32 | Self::I32 => 4,
-            Self::F64 | Self::C32 => 8,
-            Self::C64 => 16,
-        }
-    }
-    pub const fn is_complex(self) -> bool {
-        matches!(self, Self::C32 | Self::C64)
-    }
-    pub const fn is_fp8(self) -> bool {
-        matches!(self, Self::F8E4m3 | Self::F8E5m2)
-    }
-    /// Floating-point operations of one multiply-add.
-    pub const fn multiply_add(self) -> f64 {
-        if self.is_complex() { 8.0 } else { 2.0 }
-    }
-    /// The units that work on this type when nothing faster is allowed.
-    pub const fn class(self) -> Class {
-        match self {
-            Self::F64 | Self::C64 => Class::Fp64,
-            Self::F32 | Self::C32 | Self::I32 => Class::Fp32,
-            // Integer and 8-bit tensor cores are at least as fast as 16-bit ones; counted as those.
-            Self::F16 | Self::Bf16 | Self::I8 | Self::F8E4m3 | Self::F8E5m2 => Class::Half,
-        }
-    }
-    /// Whether the scalar at `at` is zero, real and imaginary part.
-    ///
-    /// # Safety
-    /// `at` points to a host value of this type.
-    pub unsafe fn is_zero(self, at: *const std::ffi::c_void) -> bool {
-        // SAFETY: the caller promises `bytes()` readable bytes.
-        let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), self.bytes() as usize) };
-        let word = if self.is_complex() { bytes.len() / 2 } else { bytes.len() };
-        let integer = matches!(self, Self::I8 | Self::I32);
-        // Minus zero is zero: of each little-endian float the top bit does not count.
-        bytes.chunks(word).all(|part| {
-            part.iter().enumerate().all(|(i, &byte)| {
-                let sign = if !integer && i + 1 == part.len() { 0x7f } else { 0xff };
-                byte & sign == 0
-            })
-        })
-    }
+/// `cudaDataType`, of those that some operation here takes.
+pub fn elem(value: c_int) -> Result<Elem, Status> {
+    Ok(match value {
+        0 => Elem::F32,
+        1 => Elem::F64,
+        2 => Elem::F16,
+        3 => Elem::I8,
+        4 => Elem::C32,
+        5 => Elem::C64,
+        10 => Elem::I32,
+        14 => Elem::Bf16,
+        28 | 29 => Elem::F8,
+        _ => return Err(refused!(Status::NotSupported, "cuBLAS with data type {value}")),
+    })
 }
 
 /// `cublasComputeType_t`: which scalar type alpha and beta have, and which units work.
@@ -90,7 +29,9 @@ impl Elem {
 pub enum Compute {
     F16,
     F32,
-    F32FastHalf,
+    F32Pedantic,
+    F32FastF16,
+    F32FastBf16,
     F32FastTf32,
     F64,
     I32,
@@ -100,42 +41,51 @@ impl Compute {
     pub fn new(value: c_int) -> Result<Self, Status> {
         Ok(match value {
             64 | 65 => Self::F16,
-            68 | 69 => Self::F32,
+            68 => Self::F32,
+            69 => Self::F32Pedantic,
             70 | 71 => Self::F64,
             72 | 73 => Self::I32,
-            74 | 75 => Self::F32FastHalf,
+            74 => Self::F32FastF16,
+            75 => Self::F32FastBf16,
             77 => Self::F32FastTf32,
-            // cublasGemmEx of cuBLAS 10 took a cudaDataType here, and its header still lets callers.
-            0 => Self::F32,
-            1 => Self::F64,
-            2 => Self::F16,
-            10 => Self::I32,
-            _ => return Err(Status::NotSupported),
+            _ => return Err(refused!(Status::NotSupported, "cuBLAS with compute type {value}")),
         })
     }
     /// Type of alpha and beta for operands of type `elem`.
     pub const fn scalar(self, elem: Elem) -> Elem {
         match self {
             Self::F16 => Elem::F16,
-            Self::F64 if elem.is_complex() => Elem::C64,
+            Self::F64 if matches!(elem, Elem::C64) => Elem::C64,
             Self::F64 => Elem::F64,
             Self::I32 => Elem::I32,
-            _ if elem.is_complex() => Elem::C32,
+            _ if matches!(elem, Elem::C32) => Elem::C32,
             _ => Elem::F32,
         }
     }
-    /// The units that bound a product of operands of type `elem` on a device of this compute capability. `tf32`: whether the
-    /// handle's math mode allows TF32. Tensor cores: fp16 from 7.0, bf16 and TF32 from 8.0 (CUDA C++ Programming Guide,
-    /// "Compute Capabilities"); without them the work is done in fp32.
-    pub fn class(self, elem: Elem, tf32: bool, capability: (i32, i32)) -> Class {
-        let half = capability >= if elem == Elem::Bf16 || self == Self::F32FastHalf { (8, 0) } else { (7, 0) };
-        match (self, elem.class()) {
-            (Self::F64, _) | (_, Class::Fp64) => Class::Fp64,
-            (_, Class::Half) | (Self::F32FastHalf, _) if half => Class::Half,
-            (Self::F32FastTf32, Class::Fp32) if capability >= (8, 0) => Class::Tf32,
-            (Self::F32, Class::Fp32) if tf32 && capability >= (8, 0) => Class::Tf32,
-            _ => Class::Fp32,
-        }
+    /// The units that bound a product of operands of type `elem` under a `cublasMath_t`, on a device of this compute capability.
+    ///
+    /// Narrow types go to tensor cores wherever there are some. fp32 does if the compute type or, with the default one, the math
+    /// mode allows rounding its operands: "tensor op" (1) to fp16, "TF32" (3) to TF32.
+    pub fn class(self, elem: Elem, math_mode: c_int, capability: (i32, i32)) -> Class {
+        let rounded = match (elem, self, math_mode & !DISALLOW_REDUCED_PRECISION) {
+            (Elem::F32 | Elem::C32, Self::F32FastF16, _) | (Elem::F32 | Elem::C32, Self::F32, 1) => Elem::F16,
+            (Elem::F32 | Elem::C32, Self::F32FastBf16, _) => Elem::Bf16,
+            (Elem::F32 | Elem::C32, Self::F32FastTf32, _) | (Elem::F32 | Elem::C32, Self::F32, 3) => Elem::F32,
+            (Elem::F32 | Elem::C32, ..) => return Class::Fp32,
+            (narrow, ..) => narrow,
+        };
+        rounded.class(rounded.on_tensor_cores(capability))
+    }
+}
+
+/// `CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION`, a flag beside the math mode.
+const DISALLOW_REDUCED_PRECISION: c_int = 16;
+
+/// `cublasMath_t`: default, tensor op (deprecated), pedantic, TF32. Emulated fp32 (4) and fp64 (8) would change the arithmetic.
+pub fn math_mode(mode: c_int) -> Result<c_int, Status> {
+    match mode & !DISALLOW_REDUCED_PRECISION {
+        0..=3 => Ok(mode),
+        _ => Err(refused!(Status::NotSupported, "cuBLAS math mode {mode}")),
     }
 }
 
@@ -155,4 +105,72 @@ pub fn left(side: c_int) -> Result<bool, Status> {
         1 => Ok(false),
         _ => Err(Status::InvalidValue),
     }
+}
+
+/// `cublasPointerMode_t`: where alpha, beta and results are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PointerMode {
+    Host = 0,
+    Device = 1,
+}
+
+impl PointerMode {
+    pub fn new(mode: c_int) -> Result<Self, Status> {
+        match mode {
+            0 => Ok(Self::Host),
+            1 => Ok(Self::Device),
+            _ => Err(Status::InvalidValue),
+        }
+    }
+}
+
+/// Alpha or beta.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scalar {
+    /// Where the kernel reads it, if it lies in device memory.
+    pub operand: Operand,
+    /// Whether it is known to be zero; nobody here knows of one in device memory.
+    pub is_zero: bool,
+}
+
+impl Scalar {
+    /// # Safety
+    /// `at` is null or, in host mode, points to a value of type `elem`.
+    pub unsafe fn new(mode: PointerMode, at: *const c_void, elem: Elem) -> Result<Self, Status> {
+        if at.is_null() {
+            return Err(Status::InvalidValue);
+        }
+        Ok(match mode {
+            // SAFETY: the caller's promise.
+            PointerMode::Host => Self { operand: Operand::default(), is_zero: unsafe { is_zero(at, elem) } },
+            PointerMode::Device => {
+                Self { operand: Operand::read(at.addr() as u64, elem.bytes(), &[(1, 1)]), is_zero: false }
+            }
+        })
+    }
+
+    /// As alpha: what is left of an operand and of the arithmetic that it is multiplied with. What is not needed is not read.
+    pub fn times(self, operand: Operand) -> Operand {
+        if self.is_zero { Operand::default() } else { operand }
+    }
+
+    /// As beta: how the result is accessed that is blended with its old value.
+    pub fn blend(self) -> u32 {
+        if self.is_zero { WRITE } else { READ | WRITE }
+    }
+}
+
+/// Whether the scalar at `at` is zero, real and imaginary part.
+///
+/// # Safety
+/// `at` points to a host value of type `elem`.
+unsafe fn is_zero(at: *const c_void, elem: Elem) -> bool {
+    let part = elem.real().bytes() as usize;
+    // SAFETY: the caller promises that many readable bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(at.cast::<u8>(), elem.bytes() as usize) };
+    // Minus zero is zero: of each little-endian float the top bit does not count.
+    let top = if elem == Elem::I32 { 0xff } else { 0x7f };
+    bytes
+        .chunks(part)
+        .all(|part| part.split_last().is_none_or(|(last, rest)| last & top == 0 && rest.iter().all(|b| *b == 0)))
 }

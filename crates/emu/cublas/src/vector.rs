@@ -1,28 +1,24 @@
 //! Vector and matrix-vector operations (BLAS levels 1 and 2): dot products, norms, scaling, gemv, rank-one updates.
 //!
 //! A vector of `n` elements with increment `inc` starts, for a negative increment, at its highest address; which bytes are
-//! touched does not depend on the sign. Results go to device memory in device pointer mode; in host mode through the handle's
+//! touched does not depend on the sign. Level 1 is bound by bytes on every device; its arithmetic is not counted. Results go to device memory in device pointer mode; in host mode through the handle's
 //! workspace to the host, and the call waits, as documented.
 
 use std::ffi::{c_int, c_void};
 
+use deepum_emu_abi::edge::Failure;
+use deepum_emu_abi::elem::Elem;
 use deepum_emu_abi::kernels::{GEMV, REDUCE, VECTOR};
-use deepum_emu_abi::params::{Operand, READ, WRITE};
+use deepum_emu_abi::params::{Class, Operand, READ, WRITE};
 
-use crate::edge::{Outcome, Status, count, edge};
 use crate::gemm::{Batch, Matrix, operand, tiles};
-use crate::handle::{Handle, PointerMode};
-use crate::types::{Elem, transposed};
+use crate::handle::Handle;
+use crate::status::{Outcome, Status, count};
+use crate::types::{PointerMode, elem, transposed};
 
 /// A vector as an operand.
 fn vector(at: *const c_void, elem: Elem, n: u64, inc: c_int, access: u32) -> Operand {
     Operand::new(at.addr() as u64, elem.bytes(), &[(n, u64::from(inc.unsigned_abs()))], access)
-}
-
-/// A scalar the kernel reads from device memory, in device pointer mode only.
-fn device_scalar(mode: PointerMode, at: *const c_void, elem: Elem) -> Operand {
-    let ptr = if mode == PointerMode::Device { at.addr() as u64 } else { 0 };
-    Operand::read(ptr, elem.bytes(), &[(1, 1)])
 }
 
 /// A reduction of vectors to one result of type `result`.
@@ -46,9 +42,7 @@ unsafe fn reduce(
     let to = if host { handle.workspace() } else { out.addr() as u64 };
     let mut operands = vec![Operand::write(to, result, &[(1, 1)])];
     operands.extend(vectors.iter().map(|&(at, elem, inc)| vector(at, elem, n, inc, READ)));
-    let elem = vectors.first().map_or(Elem::F32, |v| v.1);
-    let flops = elem.multiply_add() * n as f64;
-    handle.launch::<{ REDUCE.operands }>(REDUCE, tiles(n, 1, 1), flops, elem.class(), &operands)?;
+    handle.launch::<{ REDUCE.operands }>(REDUCE, tiles(n, 1, 1), 0.0, Class::Fp32, &operands)?;
     if host {
         // SAFETY: in host mode `out` is the caller's result of this size.
         unsafe { handle.fetch(out, result as usize) }?;
@@ -68,7 +62,7 @@ macro_rules! dots {
         ) -> c_int {
             let elem = Elem::$elem;
             // SAFETY: the caller's promise.
-            edge(|| unsafe { reduce(handle, n, &[(x, elem, incx), (y, elem, incy)], result, elem.bytes()) })
+            Status::edge(|| unsafe { reduce(handle, n, &[(x, elem, incx), (y, elem, incy)], result, elem.bytes()) })
         }
     )*)*};
 }
@@ -99,10 +93,10 @@ pub unsafe extern "C" fn cublasDotEx(
     result_type: c_int,
     _execution_type: c_int,
 ) -> c_int {
-    edge(|| {
-        let vectors = [(x, Elem::new(x_type)?, incx), (y, Elem::new(y_type)?, incy)];
+    Status::edge(|| {
+        let vectors = [(x, elem(x_type)?, incx), (y, elem(y_type)?, incy)];
         // SAFETY: the caller's promise.
-        unsafe { reduce(handle, n, &vectors, result, Elem::new(result_type)?.bytes()) }
+        unsafe { reduce(handle, n, &vectors, result, elem(result_type)?.bytes()) }
     })
 }
 
@@ -117,7 +111,7 @@ macro_rules! norms {
             handle: *mut Handle, n: c_int, x: *const c_void, incx: c_int, result: *mut c_void,
         ) -> c_int {
             // SAFETY: the caller's promise.
-            edge(|| unsafe { reduce(handle, n, &[(x, Elem::$elem, incx)], result, $bytes) })
+            Status::edge(|| unsafe { reduce(handle, n, &[(x, Elem::$elem, incx)], result, $bytes) })
         }
     )*)*};
 }
@@ -131,15 +125,15 @@ norms! {
     C64 -> 4: fn cublasIzamax_v2, fn cublasIzamin_v2;
 }
 
-/// An elementwise operation on one or two vectors.
+/// An elementwise operation on one or two vectors, and perhaps a scalar.
 ///
 /// # Safety
-/// `handle` is null or live.
+/// `handle` is null or live; the scalar as the pointer mode says.
 unsafe fn map(
     handle: *const Handle,
     n: c_int,
     elem: Elem,
-    scalar: *const c_void,
+    scalar: Option<(*const c_void, Elem)>,
     vectors: &[(*const c_void, c_int, u32)],
 ) -> Outcome {
     // SAFETY: the caller's promise.
@@ -147,14 +141,17 @@ unsafe fn map(
     let Ok(n @ 1..) = u64::try_from(n) else {
         return Ok(());
     };
-    let mut operands = vec![device_scalar(handle.settings().pointer_mode, scalar, elem)];
+    let mut operands = Vec::with_capacity(VECTOR.operands);
+    if let Some((at, elem)) = scalar {
+        // SAFETY: the caller's promise.
+        operands.push(unsafe { handle.scalar(at, elem) }?.operand);
+    }
     operands.extend(vectors.iter().map(|&(at, inc, access)| vector(at, elem, n, inc, access)));
-    let flops = elem.multiply_add() * n as f64;
-    handle.launch::<{ VECTOR.operands }>(VECTOR, tiles(n, 1, 1), flops, elem.class(), &operands)
+    handle.launch::<{ VECTOR.operands }>(VECTOR, tiles(n, 1, 1), 0.0, Class::Fp32, &operands)
 }
 
 macro_rules! maps {
-    ($($elem:ident: fn $axpy:ident, fn $copy:ident, fn $swap:ident, $(fn $scal:ident),*;)*) => {$(
+    ($($elem:ident: fn $axpy:ident, fn $copy:ident, fn $swap:ident, $($scalar:ident fn $scal:ident),*;)*) => {$(
         /// `y = alpha x + y`.
         ///
         /// # Safety
@@ -165,7 +162,7 @@ macro_rules! maps {
         ) -> c_int {
             let vectors = [(x, incx, READ), (y.cast_const(), incy, READ | WRITE)];
             // SAFETY: the caller's promise.
-            edge(|| unsafe { map(handle, n, Elem::$elem, alpha, &vectors) })
+            Status::edge(|| unsafe { map(handle, n, Elem::$elem, Some((alpha, Elem::$elem)), &vectors) })
         }
         /// `y = x`.
         ///
@@ -177,7 +174,7 @@ macro_rules! maps {
         ) -> c_int {
             let vectors = [(x, incx, READ), (y.cast_const(), incy, WRITE)];
             // SAFETY: the caller's promise.
-            edge(|| unsafe { map(handle, n, Elem::$elem, std::ptr::null(), &vectors) })
+            Status::edge(|| unsafe { map(handle, n, Elem::$elem, None, &vectors) })
         }
         /// Exchanges x and y.
         ///
@@ -189,7 +186,7 @@ macro_rules! maps {
         ) -> c_int {
             let vectors = [(x.cast_const(), incx, READ | WRITE), (y.cast_const(), incy, READ | WRITE)];
             // SAFETY: the caller's promise.
-            edge(|| unsafe { map(handle, n, Elem::$elem, std::ptr::null(), &vectors) })
+            Status::edge(|| unsafe { map(handle, n, Elem::$elem, None, &vectors) })
         }
         $(
             /// `x = alpha x`.
@@ -200,18 +197,19 @@ macro_rules! maps {
             pub unsafe extern "C" fn $scal(
                 handle: *mut Handle, n: c_int, alpha: *const c_void, x: *mut c_void, incx: c_int,
             ) -> c_int {
+                let (alpha, x) = ((alpha, Elem::$scalar), [(x.cast_const(), incx, READ | WRITE)]);
                 // SAFETY: the caller's promise.
-                edge(|| unsafe { map(handle, n, Elem::$elem, alpha, &[(x.cast_const(), incx, READ | WRITE)]) })
+                Status::edge(|| unsafe { map(handle, n, Elem::$elem, Some(alpha), &x) })
             }
         )*
     )*};
 }
 
 maps! {
-    F32: fn cublasSaxpy_v2, fn cublasScopy_v2, fn cublasSswap_v2, fn cublasSscal_v2;
-    F64: fn cublasDaxpy_v2, fn cublasDcopy_v2, fn cublasDswap_v2, fn cublasDscal_v2;
-    C32: fn cublasCaxpy_v2, fn cublasCcopy_v2, fn cublasCswap_v2, fn cublasCscal_v2, fn cublasCsscal_v2;
-    C64: fn cublasZaxpy_v2, fn cublasZcopy_v2, fn cublasZswap_v2, fn cublasZscal_v2, fn cublasZdscal_v2;
+    F32: fn cublasSaxpy_v2, fn cublasScopy_v2, fn cublasSswap_v2, F32 fn cublasSscal_v2;
+    F64: fn cublasDaxpy_v2, fn cublasDcopy_v2, fn cublasDswap_v2, F64 fn cublasDscal_v2;
+    C32: fn cublasCaxpy_v2, fn cublasCcopy_v2, fn cublasCswap_v2, C32 fn cublasCscal_v2, F32 fn cublasCsscal_v2;
+    C64: fn cublasZaxpy_v2, fn cublasZcopy_v2, fn cublasZswap_v2, C64 fn cublasZscal_v2, F64 fn cublasZdscal_v2;
 }
 
 macro_rules! gemvs {
@@ -226,31 +224,30 @@ macro_rules! gemvs {
             handle: *mut Handle, trans: c_int, m: c_int, n: c_int, alpha: *const c_void, a: *const c_void, lda: c_int,
             x: *const c_void, incx: c_int, beta: *const c_void, y: *mut c_void, incy: c_int,
         ) -> c_int {
-            edge(|| {
+            Status::edge(|| {
                 let elem = Elem::$elem;
                 // SAFETY: the caller's promise.
                 let handle = unsafe { Handle::get(handle) }?;
                 let (m, n) = (count(m)?, count(n)?);
                 let (x_len, y_len) = if transposed(trans)? { (m, n) } else { (n, m) };
-                if incx == 0 || incy == 0 || alpha.is_null() || beta.is_null() {
+                if incx == 0 || incy == 0 {
                     return Err(Status::InvalidValue);
                 }
-                let mode = handle.settings().pointer_mode;
-                // SAFETY: in host mode beta is a host scalar of this type.
-                let no_beta = mode == PointerMode::Host && unsafe { elem.is_zero(beta) };
+                // SAFETY: the caller's promise.
+                let (alpha, beta) = unsafe { (handle.scalar(alpha, elem)?, handle.scalar(beta, elem)?) };
                 let matrix = Matrix { at: a, elem, ld: lda.into(), stride: 0 };
                 let operands = [
-                    operand(matrix, m, n, Batch::Single, READ)?,
-                    vector(x, elem, x_len, incx, READ),
-                    vector(y, elem, y_len, incy, if no_beta { WRITE } else { READ | WRITE }),
-                    device_scalar(mode, alpha, elem),
-                    device_scalar(mode, beta, elem),
+                    alpha.times(operand(matrix, m, n, Batch::ONE, READ)?),
+                    alpha.times(vector(x, elem, x_len, incx, READ)),
+                    vector(y, elem, y_len, incy, beta.blend()),
+                    alpha.operand,
+                    beta.operand,
                 ];
                 if m == 0 || n == 0 {
                     return Ok(());
                 }
-                let flops = elem.multiply_add() * m as f64 * n as f64;
-                handle.launch::<{ GEMV.operands }>(GEMV, tiles(y_len, 1, 1), flops, elem.class(), &operands)
+                let flops = if alpha.is_zero { 0.0 } else { elem.multiply_add() * m as f64 * n as f64 };
+                handle.launch::<{ GEMV.operands }>(GEMV, tiles(y_len, 1, 1), flops, elem.class(false), &operands)
             })
         }
         $(
@@ -264,26 +261,28 @@ macro_rules! gemvs {
                 handle: *mut Handle, m: c_int, n: c_int, alpha: *const c_void, x: *const c_void, incx: c_int,
                 y: *const c_void, incy: c_int, a: *mut c_void, lda: c_int,
             ) -> c_int {
-                edge(|| {
+                Status::edge(|| {
                     let elem = Elem::$elem;
                     // SAFETY: the caller's promise.
                     let handle = unsafe { Handle::get(handle) }?;
                     let (m, n) = (count(m)?, count(n)?);
-                    if incx == 0 || incy == 0 || alpha.is_null() {
+                    if incx == 0 || incy == 0 {
                         return Err(Status::InvalidValue);
                     }
+                    // SAFETY: the caller's promise.
+                    let alpha = unsafe { handle.scalar(alpha, elem) }?;
                     let matrix = Matrix { at: a, elem, ld: lda.into(), stride: 0 };
                     let operands = [
-                        operand(matrix, m, n, Batch::Single, READ | WRITE)?,
+                        operand(matrix, m, n, Batch::ONE, READ | WRITE)?,
                         vector(x, elem, m, incx, READ),
                         vector(y, elem, n, incy, READ),
-                        device_scalar(handle.settings().pointer_mode, alpha, elem),
+                        alpha.operand,
                     ];
                     if m == 0 || n == 0 {
                         return Ok(());
                     }
                     let flops = elem.multiply_add() * m as f64 * n as f64;
-                    handle.launch::<{ GEMV.operands }>(GEMV, tiles(m, n, 1), flops, elem.class(), &operands)
+                    handle.launch::<{ GEMV.operands }>(GEMV, tiles(m, n, 1), flops, elem.class(false), &operands)
                 })
             }
         )*

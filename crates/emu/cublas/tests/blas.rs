@@ -7,56 +7,58 @@ use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
 
 use deepum_emu_abi::params::{INDIRECT, READ, WRITE};
-use fake::{Bench, bench, shape};
+use fake::{Bench, bench, call, shape};
 
 const LIBRARY: &str = "libdeepum_emu_cublas.so";
 const N: c_int = 0;
 const T: c_int = 1;
+const LEFT: c_int = 0;
+const RIGHT: c_int = 1;
+const UPPER: c_int = 1;
 const RW: u32 = READ | WRITE;
+const FP32: u32 = 0;
+const FP64: u32 = 1;
+const TF32: u32 = 2;
+const HALF: u32 = 3;
 
 type Handle = *mut c_void;
 type Ptr = *const c_void;
+
+const A: Ptr = std::ptr::without_provenance(0x1000);
+const B: Ptr = std::ptr::without_provenance(0x2000);
+const C: Ptr = std::ptr::without_provenance(0x3000);
 
 fn at(address: usize) -> Ptr {
     std::ptr::without_provenance(address)
 }
 
+/// The address of a scalar.
+fn p<S>(scalar: &S) -> Ptr {
+    (&raw const *scalar).cast()
+}
+
 fn handle(bench: &Bench) -> Handle {
-    let mut handle = null_mut();
-    // SAFETY: cublasCreate's signature.
-    let rc =
-        unsafe { bench.library.function::<extern "C" fn(*mut Handle) -> c_int>("cublasCreate_v2")(&raw mut handle) };
-    assert_eq!(rc, 0);
+    let mut handle: Handle = null_mut();
+    assert_eq!(call!(bench, cublasCreate_v2: &raw mut handle), 0);
     handle
 }
 
-fn set(bench: &Bench, name: &str, handle: Handle, value: c_int) -> c_int {
-    // SAFETY: the signature of cuBLAS's integer setters.
-    unsafe { bench.library.function::<extern "C" fn(Handle, c_int) -> c_int>(name)(handle, value) }
-}
-
-type Gemm =
-    extern "C" fn(Handle, c_int, c_int, c_int, c_int, c_int, Ptr, Ptr, c_int, Ptr, c_int, Ptr, Ptr, c_int) -> c_int;
-
-fn sgemm(bench: &Bench) -> Gemm {
-    // SAFETY: cublasSgemm's signature.
-    unsafe { bench.library.function("cublasSgemm_v2") }
+/// cublasSgemm of packed 8 × 8 matrices.
+fn sgemm8(bench: &Bench, h: Handle, alpha: Ptr, beta: Ptr) -> c_int {
+    call!(bench, cublasSgemm_v2: h, N, N, 8, 8, 8, alpha, A, 8, B, 8, beta, C, 8)
 }
 
 #[test]
 fn a_product_touches_its_matrices_with_their_leading_dimensions() {
     let bench = bench(LIBRARY);
     let h = handle(&bench);
-    // SAFETY: the setter's signature.
-    let set_stream = unsafe { bench.library.function::<extern "C" fn(Handle, usize) -> c_int>("cublasSetStream_v2") };
-    assert_eq!(set_stream(h, 0x5555), 0);
-    let (alpha, beta) = (1.0_f32, 0.5_f32);
-    let (pa, pb) = ((&raw const alpha).cast(), (&raw const beta).cast());
-    assert_eq!(sgemm(&bench)(h, T, N, 300, 200, 100, pa, at(0x1000), 128, at(0x2000), 100, pb, at(0x3000), 512), 0);
+    assert_eq!(call!(bench, cublasSetStream_v2: h, 0x5555_usize), 0);
+    let (alpha, beta) = (&1.0_f32, &0.5_f32);
+    assert_eq!(call!(bench, cublasSgemm_v2: h, T, N, 300, 200, 100, p(alpha), A, 128, B, 100, p(beta), C, 512), 0);
     let launch = bench.launch();
     assert_eq!((launch.name.as_str(), launch.through_ex, launch.stream), ("deepum_emu_gemm", false, 0x5555));
     assert_eq!(launch.grid, [3, 2, 1]);
-    assert_eq!((launch.header.flops, launch.header.class), (2.0 * 300.0 * 200.0 * 100.0, 0));
+    assert_eq!((launch.header.flops, launch.header.class), (12e6, FP32));
     let shapes: Vec<_> = launch.operands.iter().map(shape).collect();
     assert_eq!(
         shapes,
@@ -72,34 +74,65 @@ fn a_product_touches_its_matrices_with_their_leading_dimensions() {
 fn beta_zero_does_not_read_c_and_alpha_zero_reads_no_factor() {
     let bench = bench(LIBRARY);
     let h = handle(&bench);
-    let (zero, minus_zero, one) = (0.0_f32, -0.0_f32, 1.0_f32);
-    let p = |x: &f32| (&raw const *x).cast();
-    let run = |alpha, beta| sgemm(&bench)(h, N, N, 8, 8, 8, alpha, at(0x1000), 8, at(0x2000), 8, beta, at(0x3000), 8);
-    assert_eq!(run(p(&one), p(&minus_zero)), 0);
+    let (zero, minus_zero, one) = (&0.0_f32, &-0.0_f32, &1.0_f32);
+    assert_eq!(sgemm8(&bench, h, p(one), p(minus_zero)), 0);
     assert_eq!(bench.launch().operands.iter().map(|o| o.access).collect::<Vec<_>>(), [READ, READ, WRITE]);
-    assert_eq!(run(p(&zero), p(&one)), 0);
+    assert_eq!(sgemm8(&bench, h, p(zero), p(one)), 0);
     let scaled = bench.launch();
     assert_eq!(scaled.operands.iter().map(|o| (o.ptr, o.access)).collect::<Vec<_>>(), [(0x3000, RW)]);
     assert_eq!(scaled.header.flops, 0.0);
+    // A complex scalar is zero if both its parts are.
+    let imaginary = &[0.0_f32, 1.0];
+    assert_eq!(call!(bench, cublasCsyrk_v2: h, UPPER, N, 8, 8, p(imaginary), A, 8, p(imaginary), C, 8), 0);
+    assert_eq!(bench.launch().operands.iter().map(|o| o.access).collect::<Vec<_>>(), [READ, RW]);
     // With the scalars on the device nobody can know, and they are read too.
-    assert_eq!(set(&bench, "cublasSetPointerMode_v2", h, 1), 0);
-    assert_eq!(run(at(0x8000), at(0x9000)), 0);
+    assert_eq!(call!(bench, cublasSetPointerMode_v2: h, 1), 0);
+    assert_eq!(sgemm8(&bench, h, at(0x8000), at(0x9000)), 0);
     let ptrs: Vec<_> = bench.launch().operands.iter().map(|o| (o.ptr, o.access)).collect();
     assert_eq!(ptrs, [(0x1000, READ), (0x2000, READ), (0x3000, RW), (0x8000, READ), (0x9000, READ)]);
+}
+
+#[test]
+fn scalars_on_the_device_have_the_type_of_their_operation() {
+    let bench = bench(LIBRARY);
+    let h = handle(&bench);
+    assert_eq!(call!(bench, cublasSetPointerMode_v2: h, 1), 0);
+    let (alpha, beta) = (at(0x8000), at(0x9000));
+    let scalars = |rc| {
+        assert_eq!(rc, 0);
+        let operands = bench.launch().operands.into_iter();
+        operands.filter(|o| o.ptr >= 0x8000).map(|o| o.elem_bytes).collect::<Vec<_>>()
+    };
+    assert_eq!(scalars(call!(bench, cublasZsyrk_v2: h, UPPER, N, 8, 8, alpha, A, 8, beta, C, 8)), [16, 16]);
+    assert_eq!(scalars(call!(bench, cublasZherk_v2: h, UPPER, N, 8, 8, alpha, A, 8, beta, C, 8)), [8, 8]);
+    assert_eq!(scalars(call!(bench, cublasZher2k_v2: h, UPPER, N, 8, 8, alpha, A, 8, B, 8, beta, C, 8)), [16, 8]);
+    assert_eq!(scalars(call!(bench, cublasCscal_v2: h, 8, alpha, A, 1)), [8]);
+    assert_eq!(scalars(call!(bench, cublasCsscal_v2: h, 8, alpha, A, 1)), [4]);
+    // Half-precision matrices, single-precision scalars.
+    let half = 2;
+    let rc = call!(bench, cublasGemmEx: h, N, N, 8, 8, 8, alpha, A, half, 8, B, half, 8, beta, C, half, 8, 68, -1);
+    assert_eq!(scalars(rc), [4, 4]);
 }
 
 #[test]
 fn bad_arguments_are_refused_and_empty_products_launch_nothing() {
     let bench = bench(LIBRARY);
     let h = handle(&bench);
-    let one = 1.0_f32;
-    let p: Ptr = (&raw const one).cast();
-    let run = |h, op, m, lda| sgemm(&bench)(h, op, N, m, 8, 8, p, at(0x1000), lda, at(0x2000), 8, p, at(0x3000), 64);
+    let one = p(&1.0_f32);
+    let run = |h, op, m, lda| call!(bench, cublasSgemm_v2: h, op, N, m, 8, 8, one, A, lda, B, 8, one, C, 64);
     assert_eq!(run(null_mut(), N, 8, 8), 1, "no handle");
     assert_eq!(run(h, 9, 8, 8), 7, "no such operation");
     assert_eq!(run(h, N, -1, 8), 7, "negative size");
     assert_eq!(run(h, N, 16, 15), 7, "leading dimension below the rows");
-    assert_eq!(sgemm(&bench)(h, N, N, 8, 8, 8, null(), at(1), 8, at(2), 8, p, at(3), 8), 7, "no alpha");
+    assert_eq!(sgemm8(&bench, h, null(), one), 7, "no alpha");
+    assert_eq!(
+        call!(bench, cublasSgemm_v2: h, N, N, 8, 8, 8, one, A, 8, B, 8, one, null::<c_void>(), 8),
+        7,
+        "no result"
+    );
+    assert_eq!(call!(bench, cublasSaxpy_v2: h, 8, null::<c_void>(), A, 1, B, 1), 7, "no alpha");
+    assert_eq!(call!(bench, cublasStrsm_v2: h, LEFT, 2, N, 0, 8, 8, one, A, 8, B, 8), 7, "neither lower nor upper");
+    assert_eq!(call!(bench, cublasSgemv_v2: h, N, 8, 8, one, A, 8, B, 0, one, C, 1), 7, "a vector that goes nowhere");
     assert_eq!(run(h, N, 0, 8), 0, "empty");
     assert!(bench.launches().is_empty());
 }
@@ -108,64 +141,15 @@ fn bad_arguments_are_refused_and_empty_products_launch_nothing() {
 fn typed_and_batched_products_say_types_strides_and_pointer_arrays() {
     let bench = bench(LIBRARY);
     let h = handle(&bench);
-    let (one, zero) = (1.0_f32, 0.0_f32);
-    let (p1, p0): (Ptr, Ptr) = ((&raw const one).cast(), (&raw const zero).cast());
-    type Ex = extern "C" fn(
-        Handle,
-        c_int,
-        c_int,
-        c_int,
-        c_int,
-        c_int,
-        Ptr,
-        Ptr,
-        c_int,
-        c_int,
-        i64,
-        Ptr,
-        c_int,
-        c_int,
-        i64,
-        Ptr,
-        Ptr,
-        c_int,
-        c_int,
-        i64,
-        c_int,
-        c_int,
-        c_int,
-    ) -> c_int;
-    // SAFETY: cublasGemmStridedBatchedEx's signature.
-    let ex: Ex = unsafe { bench.library.function("cublasGemmStridedBatchedEx") };
-    let bf16 = 14;
-    let rc = ex(
-        h,
-        N,
-        N,
-        64,
-        32,
-        16,
-        p1,
-        at(0x1000),
-        bf16,
-        64,
-        1024,
-        at(0x2000),
-        bf16,
-        16,
-        0,
-        p0,
-        at(0x3000),
-        0,
-        64,
-        2048,
-        5,
-        68,
-        -1,
-    );
-    assert_eq!(rc, 0);
+    let (one, zero, f32, bf16) = (p(&1.0_f32), p(&0.0_f32), 0, 14);
+    let ex = |a_type| {
+        let (a, b, c) = (1024_i64, 0_i64, 2048_i64);
+        call!(bench, cublasGemmStridedBatchedEx: h, N, N, 64, 32, 16, one, A, a_type, 64, a, B, bf16, 16, b,
+            zero, C, f32, 64, c, 5, 68, -1)
+    };
+    assert_eq!(ex(bf16), 0);
     let launch = bench.launch();
-    assert_eq!((launch.header.flops, launch.header.class), (5.0 * 2.0 * 64.0 * 32.0 * 16.0, 3));
+    assert_eq!((launch.header.flops, launch.header.class), (5.0 * 65536.0, HALF));
     assert_eq!(launch.grid, [1, 1, 5]);
     let shapes: Vec<_> = launch.operands.iter().map(shape).collect();
     assert_eq!(
@@ -176,76 +160,93 @@ fn typed_and_batched_products_say_types_strides_and_pointer_arrays() {
             (0x3000, 4, vec![(64, 1), (32, 64), (5, 2048)], WRITE),
         ]
     );
-    // An unknown element type is not supported.
-    assert_eq!(ex(h, N, N, 64, 32, 16, p1, at(1), 99, 64, 0, at(2), bf16, 16, 0, p0, at(3), 0, 64, 0, 5, 68, -1), 15);
+    assert_eq!((ex(99), bench.refused().as_str()), (15, "cuBLAS with data type 99"));
 
-    type Batched = extern "C" fn(
-        Handle,
-        c_int,
-        c_int,
-        c_int,
-        c_int,
-        c_int,
-        Ptr,
-        Ptr,
-        c_int,
-        Ptr,
-        c_int,
-        Ptr,
-        Ptr,
-        c_int,
-        c_int,
-    ) -> c_int;
-    // SAFETY: cublasDgemmBatched's signature.
-    let batched: Batched = unsafe { bench.library.function("cublasDgemmBatched") };
-    let double = 1.0_f64;
-    let pd: Ptr = (&raw const double).cast();
-    assert_eq!(batched(h, N, N, 4, 4, 4, pd, at(0x1000), 4, at(0x2000), 4, pd, at(0x3000), 4, 9), 0);
+    let double = p(&1.0_f64);
+    assert_eq!(call!(bench, cublasDgemmBatched: h, N, N, 4, 4, 4, double, A, 4, B, 4, double, C, 4, 9), 0);
     let launch = bench.launch();
-    assert_eq!(launch.header.class, 1);
+    assert_eq!((launch.header.flops, launch.header.class), (9.0 * 128.0, FP64));
     assert!(launch.operands.iter().all(|o| o.access & INDIRECT != 0 && o.batch == 9 && o.elem_bytes == 8));
     assert_eq!(launch.operands[2].access, RW | INDIRECT);
 }
 
+/// Products are counted, a multiply-add as two operations, a complex one as eight. The numbers are worked out by hand.
 #[test]
-fn tf32_is_used_when_the_math_mode_allows_it_and_fp32_otherwise() {
+fn arithmetic_is_counted() {
     let bench = bench(LIBRARY);
     let h = handle(&bench);
-    let one = 1.0_f32;
-    let p: Ptr = (&raw const one).cast();
-    for (mode, class) in [(0, 0), (3, 2), (3 | 16, 2), (2, 0)] {
-        assert_eq!(set(&bench, "cublasSetMathMode", h, mode), 0);
-        assert_eq!(sgemm(&bench)(h, N, N, 8, 8, 8, p, at(0x1000), 8, at(0x2000), 8, p, at(0x3000), 8), 0);
-        assert_eq!(bench.launch().header.class, class, "math mode {mode}");
+    let (s, z) = (p(&1.0_f32), p(&[1.0_f64, 0.0]));
+    let mut info = -7;
+    let flops = |rc| {
+        assert_eq!(rc, 0);
+        bench.launch().header.flops
+    };
+    // 2 × 3 results of 4 products each.
+    assert_eq!(flops(call!(bench, cublasSgemm_v2: h, N, N, 2, 3, 4, s, A, 2, B, 4, s, C, 2)), 48.0);
+    assert_eq!(flops(call!(bench, cublasZgemm_v2: h, N, N, 2, 3, 4, z, A, 2, B, 4, z, C, 2)), 192.0);
+    // 3 × 5 results of 3 products each, or of 5 from the right.
+    assert_eq!(flops(call!(bench, cublasSsymm_v2: h, LEFT, UPPER, 3, 5, s, A, 3, B, 3, s, C, 3)), 90.0);
+    assert_eq!(flops(call!(bench, cublasSsymm_v2: h, RIGHT, UPPER, 3, 5, s, A, 5, B, 3, s, C, 3)), 150.0);
+    // A triangle of 1 + 2 + 3 products and 0 + 1 + 2 sums for each of 5 columns.
+    assert_eq!(flops(call!(bench, cublasStrmm_v2: h, LEFT, UPPER, N, N, 3, 5, s, A, 3, B, 3, C, 3)), 45.0);
+    assert_eq!(flops(call!(bench, cublasStrsm_v2: h, LEFT, UPPER, N, N, 3, 5, s, A, 3, B, 3)), 45.0);
+    assert_eq!(flops(call!(bench, cublasStrsmBatched: h, LEFT, UPPER, N, N, 3, 5, s, A, 3, B, 3, 7)), 315.0);
+    // Half of 10 × 10 results of 4 products each; twice that for two factors.
+    assert_eq!(flops(call!(bench, cublasSsyrk_v2: h, UPPER, N, 10, 4, s, A, 10, s, C, 10)), 400.0);
+    assert_eq!(flops(call!(bench, cublasSsyr2k_v2: h, UPPER, N, 10, 4, s, A, 10, B, 10, s, C, 10)), 800.0);
+    assert_eq!(flops(call!(bench, cublasZherk_v2: h, UPPER, N, 10, 4, z, A, 10, z, C, 10)), 1600.0);
+    assert_eq!(flops(call!(bench, cublasSgemv_v2: h, T, 6, 4, s, A, 6, B, 1, s, C, 1)), 48.0);
+    assert_eq!(flops(call!(bench, cublasSger_v2: h, 6, 4, s, A, 1, B, 1, C, 6)), 48.0);
+    // 2/3 6³ for an LU factorisation; 2 × 6² for each of 3 solutions; 2 × 6 × 3² - 2/3 3³ for QR, tall or wide. In batches of 2.
+    assert_eq!(flops(call!(bench, cublasSgetrfBatched: h, 6, A, 6, B, C, 2)), 2.0 * 144.0);
+    assert_eq!(flops(call!(bench, cublasSgetrsBatched: h, N, 6, 3, A, 6, B, C, 6, &raw mut info, 2)), 2.0 * 216.0);
+    assert_eq!(flops(call!(bench, cublasSgeqrfBatched: h, 6, 3, A, 6, B, &raw mut info, 2)), 2.0 * 90.0);
+    assert_eq!(flops(call!(bench, cublasSgeqrfBatched: h, 3, 6, A, 3, B, &raw mut info, 2)), 2.0 * 90.0);
+}
+
+#[test]
+fn tensor_cores_work_where_type_math_mode_and_device_allow() {
+    let bench = bench(LIBRARY);
+    let one = p(&1.0_f32);
+    let on = |capability, math_mode, elem, compute| {
+        bench.capability(capability);
+        let h = handle(&bench);
+        assert_eq!(call!(bench, cublasSetMathMode: h, math_mode), 0);
         let mut back = -1;
-        // SAFETY: cublasGetMathMode's signature.
-        let get = unsafe { bench.library.function::<extern "C" fn(Handle, *mut c_int) -> c_int>("cublasGetMathMode") };
-        assert_eq!((get(h, &raw mut back), back), (0, mode));
-    }
-    assert_eq!(set(&bench, "cublasSetMathMode", h, 8), 15, "emulated precision is not modelled");
-    bench.capability(70);
-    let volta = handle(&bench);
-    bench.capability(80);
-    assert_eq!(set(&bench, "cublasSetMathMode", volta, 3), 0);
-    assert_eq!(sgemm(&bench)(volta, N, N, 8, 8, 8, p, at(0x1000), 8, at(0x2000), 8, p, at(0x3000), 8), 0);
-    assert_eq!(bench.launch().header.class, 0, "compute capability 7.0 has no TF32");
+        assert_eq!((call!(bench, cublasGetMathMode: h, &raw mut back), back), (0, math_mode));
+        let rc =
+            call!(bench, cublasGemmEx: h, N, N, 8, 8, 8, one, A, elem, 8, B, elem, 8, one, C, elem, 8, compute, -1);
+        bench.capability(80);
+        assert_eq!(rc, 0);
+        bench.launch().header.class
+    };
+    let (f32, f16, i8, bf16) = (0, 2, 3, 14);
+    // fp32 by math mode: default, tensor op, pedantic, TF32, and TF32 without reduced-precision sums.
+    assert_eq!([0, 1, 2, 3, 3 | 16].map(|mode| on(80, mode, f32, 68)), [FP32, HALF, FP32, TF32, TF32]);
+    assert_eq!([0, 1, 2, 3].map(|mode| on(70, mode, f32, 68)), [FP32, HALF, FP32, FP32], "7.0 has no TF32");
+    // By compute type: default, pedantic, fast fp16, fast bf16, fast TF32. A compute type stands above the math mode.
+    assert_eq!([68, 69, 74, 75, 77].map(|compute| on(80, 3, f32, compute)), [TF32, FP32, HALF, HALF, TF32]);
+    assert_eq!([68, 69, 74, 75, 77].map(|compute| on(70, 0, f32, compute)), [FP32, FP32, HALF, FP32, FP32]);
+    assert_eq!([f16, bf16].map(|elem| on(70, 3, elem, 68)), [HALF, FP32]);
+    assert_eq!([f16, bf16].map(|elem| on(80, 3, elem, 68)), [HALF, HALF]);
+    assert_eq!([70, 75, 80].map(|capability| on(capability, 0, i8, 72)), [FP32, HALF, HALF]);
+    let h = handle(&bench);
+    assert_eq!(call!(bench, cublasSetMathMode: h, 8), 15, "emulated precision is not modelled");
+    assert_eq!(bench.refused(), "cuBLAS math mode 8");
 }
 
 #[test]
 fn results_come_to_the_host_through_the_workspace_and_stay_on_the_device_in_device_mode() {
     let bench = bench(LIBRARY);
     let h = handle(&bench);
-    type Dot = extern "C" fn(Handle, c_int, Ptr, c_int, Ptr, c_int, *mut c_void) -> c_int;
-    // SAFETY: cublasDdot's signature.
-    let dot: Dot = unsafe { bench.library.function("cublasDdot_v2") };
     let mut result = 0_u64;
-    assert_eq!(dot(h, 1000, at(0x1000), 2, at(0x2000), -1, (&raw mut result).cast()), 0);
+    assert_eq!(call!(bench, cublasDdot_v2: h, 1000, A, 2, B, -1, &raw mut result), 0);
     assert_eq!(result, 0x4242_4242_4242_4242, "what the driver copied");
     let shapes: Vec<_> = bench.launch().operands.iter().map(shape).collect();
     assert_eq!(shapes[1..], [(0x1000, 8, vec![(1000, 2)], READ), (0x2000, 8, vec![(1000, 1)], READ)]);
     assert_eq!((shapes[0].1, shapes[0].3), (8, WRITE));
-    assert_eq!(set(&bench, "cublasSetPointerMode_v2", h, 1), 0);
-    assert_eq!(dot(h, 1000, at(0x1000), 2, at(0x2000), 1, at(0x7000).cast_mut()), 0);
+    assert_eq!(call!(bench, cublasSetPointerMode_v2: h, 1), 0);
+    assert_eq!(call!(bench, cublasDdot_v2: h, 1000, A, 2, B, 1, at(0x7000)), 0);
     assert_eq!(bench.launch().operands[0].ptr, 0x7000);
 }
 
@@ -253,20 +254,15 @@ fn results_come_to_the_host_through_the_workspace_and_stay_on_the_device_in_devi
 fn solves_and_factorisations_touch_what_they_name() {
     let bench = bench(LIBRARY);
     let h = handle(&bench);
-    let one = 1.0_f32;
-    let p: Ptr = (&raw const one).cast();
-    type Trsm = extern "C" fn(Handle, c_int, c_int, c_int, c_int, c_int, c_int, Ptr, Ptr, c_int, Ptr, c_int) -> c_int;
-    // SAFETY: cublasStrsm's signature.
-    let trsm: Trsm = unsafe { bench.library.function("cublasStrsm_v2") };
-    let right = 1;
-    assert_eq!(trsm(h, right, 0, 0, 0, 64, 32, p, at(0x1000), 40, at(0x2000), 64), 0);
+    let (one, zero) = (p(&1.0_f32), p(&0.0_f32));
+    assert_eq!(call!(bench, cublasStrsm_v2: h, RIGHT, 0, 0, 0, 64, 32, one, A, 40, B, 64), 0);
     let shapes: Vec<_> = bench.launch().operands.iter().map(shape).collect();
     assert_eq!(shapes, [(0x1000, 4, vec![(32, 1), (32, 40)], READ), (0x2000, 4, vec![(64, 1), (32, 64)], RW)]);
-    type Getrs = extern "C" fn(Handle, c_int, c_int, c_int, Ptr, c_int, Ptr, Ptr, c_int, *mut c_int, c_int) -> c_int;
-    // SAFETY: cublasSgetrsBatched's signature.
-    let getrs: Getrs = unsafe { bench.library.function("cublasSgetrsBatched") };
+    assert_eq!(call!(bench, cublasSsyrk_v2: h, UPPER, T, 64, 32, one, A, 40, zero, C, 64), 0);
+    let shapes: Vec<_> = bench.launch().operands.iter().map(shape).collect();
+    assert_eq!(shapes, [(0x1000, 4, vec![(32, 1), (64, 40)], READ), (0x3000, 4, vec![(64, 1), (64, 64)], WRITE)]);
     let mut info = -7;
-    assert_eq!(getrs(h, N, 10, 3, at(0x1000), 10, at(0x2000), at(0x3000), 10, &raw mut info, 6), 0);
+    assert_eq!(call!(bench, cublasSgetrsBatched: h, N, 10, 3, A, 10, B, C, 10, &raw mut info, 6), 0);
     assert_eq!(info, 0);
     let launch = bench.launch();
     assert_eq!(launch.name, "deepum_emu_factor");
@@ -296,8 +292,6 @@ fn a_handle_allocates_its_workspace_and_asks_the_driver_as_the_real_library_does
 #[test]
 fn a_refused_function_says_so_to_the_driver_and_returns_not_supported() {
     let bench = bench(LIBRARY);
-    // SAFETY: a refusal takes anything.
-    let refused = unsafe { bench.library.function::<extern "C" fn() -> c_int>("cublasSgelsBatched") };
-    assert_eq!(refused(), 15);
+    assert_eq!(call!(bench, cublasSgelsBatched:), 15);
     assert_eq!(bench.refused(), "cublasSgelsBatched");
 }

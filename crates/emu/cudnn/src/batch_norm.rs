@@ -3,53 +3,42 @@
 //! Only the plain form (no fused activation or addition) is here; PyTorch uses no other, and the others are not supported. The plain
 //! form needs neither workspace nor reserve space.
 
-use std::ffi::{CStr, c_int, c_void};
-use std::sync::atomic::AtomicBool;
+use std::ffi::{c_int, c_void};
 
-use deepum_emu_abi::kernels::{BATCH_NORM_BWD, BATCH_NORM_FWD, BATCH_NORM_INF};
+use deepum_emu_abi::edge::Failure;
+use deepum_emu_abi::kernels::{BATCH_NORM_BWD, BATCH_NORM_FWD, BATCH_NORM_INF, Kernel};
 use deepum_emu_abi::params::{Operand, READ, WRITE};
+use deepum_emu_abi::refused;
 
 use crate::descriptors::{ActivationDescriptor, TensorDescriptor};
-use crate::edge::{Outcome, Status, edge, get, put};
 use crate::handle::Handle;
-use crate::refusals::refuse;
-use crate::tensor::{Elem, Tensor};
+use crate::status::{Outcome, Status};
+use crate::tensor::{Tensor, blended};
 
 /// Checks mode (per activation, spatial, spatial persistent) and fused operation (none).
 fn check(mode: c_int, fused: c_int) -> Outcome {
-    static SAID: AtomicBool = AtomicBool::new(false);
-    const NAME: &CStr = c"cuDNN batch norm with fused activation";
     if !(0..=2).contains(&mode) {
         return Err(Status::BadParam);
     }
     if fused != 0 {
-        refuse(NAME, &SAID);
-        return Err(Status::NotSupported);
+        return Err(refused!(Status::NotSupported, "cuDNN batch norm with fused operation {fused}"));
     }
     Ok(())
 }
 
-/// How a result that is blended with `beta` times its old value is accessed. Scalars are `double` for double data, else `float`.
-///
-/// # Safety
-/// `beta` points to a host scalar of that type.
-pub unsafe fn blended(beta: *const c_void, elem: Elem) -> Result<u32, Status> {
-    if beta.is_null() {
-        return Err(Status::NullPointer);
-    }
-    // SAFETY: the caller's promise.
-    let zero = unsafe {
-        if elem == Elem::F64 {
-            beta.cast::<f64>().read_unaligned() == 0.0
-        } else {
-            beta.cast::<f32>().read_unaligned() == 0.0
-        }
-    };
-    Ok(if zero { WRITE } else { READ | WRITE })
-}
-
-fn at(tensor: &Tensor, ptr: *const c_void, access: u32) -> Operand {
-    tensor.operand(ptr.addr() as u64, access)
+/// Launches `kernel`, which does so many operations for each element of `x`, in the precision of the parameters.
+fn launch(
+    handle: &Handle,
+    kernel: Kernel,
+    x: &Tensor,
+    per_element: f64,
+    parameters: &Tensor,
+    operands: &[Operand],
+) -> Outcome {
+    const N: usize = BATCH_NORM_FWD.operands;
+    const { assert!(BATCH_NORM_BWD.operands == N && BATCH_NORM_INF.operands == N) };
+    let (flops, class) = (per_element * x.elements() as f64, parameters.elem.class(false));
+    handle.launch::<N>(kernel, x.elements(), flops, class, operands)
 }
 
 /// Size of the workspace of [`cudnnBatchNormalizationForwardTrainingEx`]: 0.
@@ -70,7 +59,7 @@ pub unsafe extern "C" fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSiz
     size: *mut usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| check(mode, fused).and_then(|()| unsafe { put(size, 0) }))
+    Status::edge(|| check(mode, fused).and_then(|()| unsafe { Status::put(size, 0) }))
 }
 
 /// Size of the workspace of [`cudnnBatchNormalizationBackwardEx`]: 0.
@@ -93,7 +82,7 @@ pub unsafe extern "C" fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(
     size: *mut usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| check(mode, fused).and_then(|()| unsafe { put(size, 0) }))
+    Status::edge(|| check(mode, fused).and_then(|()| unsafe { Status::put(size, 0) }))
 }
 
 /// Size of the space kept from forward to backward: 0, as no activation is fused.
@@ -110,7 +99,7 @@ pub unsafe extern "C" fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
     size: *mut usize,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| check(mode, fused).and_then(|()| unsafe { put(size, 0) }))
+    Status::edge(|| check(mode, fused).and_then(|()| unsafe { Status::put(size, 0) }))
 }
 
 /// Normalises with the statistics of the batch, and keeps them.
@@ -146,26 +135,25 @@ pub unsafe extern "C" fn cudnnBatchNormalizationForwardTrainingEx(
     _reserve: *mut c_void,
     _reserve_bytes: usize,
 ) -> c_int {
-    edge(|| {
+    Status::edge(|| {
         check(mode, fused)?;
         // SAFETY: the caller's promise.
         unsafe {
-            let handle = get(handle)?;
-            let (x, y, per_channel) = (get(x)?.tensor()?, get(y)?.tensor()?, get(scale)?.tensor()?);
+            let handle = Status::get(handle)?;
+            let (x, y, per_channel) =
+                (Status::get(x)?.tensor()?, Status::get(y)?.tensor()?, Status::get(scale)?.tensor()?);
             let operands = [
-                at(x, x_data, READ),
-                at(y, y_data, blended(beta, x.elem)?),
-                at(per_channel, scale_data, READ),
-                at(per_channel, bias_data, READ),
-                at(per_channel, running_mean, READ | WRITE),
-                at(per_channel, running_var, READ | WRITE),
-                at(per_channel, save_mean, WRITE),
-                at(per_channel, save_inv_var, WRITE),
+                x.operand(x_data, READ),
+                y.operand(y_data, blended(beta, x.elem)?),
+                per_channel.operand(scale_data, READ),
+                per_channel.operand(bias_data, READ),
+                per_channel.operand(running_mean, READ | WRITE),
+                per_channel.operand(running_var, READ | WRITE),
+                per_channel.operand(save_mean, WRITE),
+                per_channel.operand(save_inv_var, WRITE),
             ];
-            let class = per_channel.elem.class(false);
             // Mean and variance (4 an element), then scale and shift (4).
-            let flops = 8.0 * x.elements() as f64;
-            handle.launch::<{ BATCH_NORM_FWD.operands }>(BATCH_NORM_FWD, x.elements(), flops, class, &operands)
+            launch(handle, BATCH_NORM_FWD, x, 8.0, per_channel, &operands)
         }
     })
 }
@@ -208,28 +196,26 @@ pub unsafe extern "C" fn cudnnBatchNormalizationBackwardEx(
     _reserve: *mut c_void,
     _reserve_bytes: usize,
 ) -> c_int {
-    edge(|| {
+    Status::edge(|| {
         check(mode, fused)?;
         // SAFETY: the caller's promise.
         unsafe {
-            let handle = get(handle)?;
-            let (x, dy, dx) = (get(x)?.tensor()?, get(dy)?.tensor()?, get(dx)?.tensor()?);
-            let per_channel = get(scale)?.tensor()?;
+            let handle = Status::get(handle)?;
+            let (x, dy, dx) = (Status::get(x)?.tensor()?, Status::get(dy)?.tensor()?, Status::get(dx)?.tensor()?);
+            let per_channel = Status::get(scale)?.tensor()?;
             let parameter = blended(beta_param, x.elem)?;
             let operands = [
-                at(x, x_data, READ),
-                at(dy, dy_data, READ),
-                at(dx, dx_data, blended(beta_data, x.elem)?),
-                at(per_channel, scale_data, READ),
-                at(per_channel, dscale_data, parameter),
-                at(per_channel, dbias_data, parameter),
-                at(per_channel, saved_mean, READ),
-                at(per_channel, saved_inv_var, READ),
+                x.operand(x_data, READ),
+                dy.operand(dy_data, READ),
+                dx.operand(dx_data, blended(beta_data, x.elem)?),
+                per_channel.operand(scale_data, READ),
+                per_channel.operand(dscale_data, parameter),
+                per_channel.operand(dbias_data, parameter),
+                per_channel.operand(saved_mean, READ),
+                per_channel.operand(saved_inv_var, READ),
             ];
-            let class = per_channel.elem.class(false);
             // Two sums over the batch (5 an element), then the gradient (6).
-            let flops = 11.0 * x.elements() as f64;
-            handle.launch::<{ BATCH_NORM_BWD.operands }>(BATCH_NORM_BWD, x.elements(), flops, class, &operands)
+            launch(handle, BATCH_NORM_BWD, x, 11.0, per_channel, &operands)
         }
     })
 }
@@ -256,23 +242,22 @@ pub unsafe extern "C" fn cudnnBatchNormalizationForwardInference(
     var: *const c_void,
     _epsilon: f64,
 ) -> c_int {
-    edge(|| {
+    Status::edge(|| {
         check(mode, 0)?;
         // SAFETY: the caller's promise.
         unsafe {
-            let handle = get(handle)?;
-            let (x, y, per_channel) = (get(x)?.tensor()?, get(y)?.tensor()?, get(scale)?.tensor()?);
+            let handle = Status::get(handle)?;
+            let (x, y, per_channel) =
+                (Status::get(x)?.tensor()?, Status::get(y)?.tensor()?, Status::get(scale)?.tensor()?);
             let operands = [
-                at(x, x_data, READ),
-                at(y, y_data, blended(beta, x.elem)?),
-                at(per_channel, scale_data, READ),
-                at(per_channel, bias_data, READ),
-                at(per_channel, mean, READ),
-                at(per_channel, var, READ),
+                x.operand(x_data, READ),
+                y.operand(y_data, blended(beta, x.elem)?),
+                per_channel.operand(scale_data, READ),
+                per_channel.operand(bias_data, READ),
+                per_channel.operand(mean, READ),
+                per_channel.operand(var, READ),
             ];
-            let class = per_channel.elem.class(false);
-            let flops = 4.0 * x.elements() as f64;
-            handle.launch::<{ BATCH_NORM_INF.operands }>(BATCH_NORM_INF, x.elements(), flops, class, &operands)
+            launch(handle, BATCH_NORM_INF, x, 4.0, per_channel, &operands)
         }
     })
 }

@@ -1,17 +1,19 @@
 //! Convolutions by plain function calls, for programs that do not use the graph interface.
 //!
-//! One algorithm is offered for each direction (implicit matrix product, number 1), needing no workspace.
+//! One algorithm is offered for each direction (implicit matrix product, number 1), needing no workspace. The few
+//! operations an element of what is fused with a convolution are not counted.
 
 use std::ffi::{c_int, c_void};
 
-use deepum_emu_abi::kernels::{CONV_DGRAD, CONV_FWD, CONV_WGRAD};
-use deepum_emu_abi::params::{READ, WRITE};
+use deepum_emu_abi::edge::Failure;
+use deepum_emu_abi::elem::Elem;
+use deepum_emu_abi::kernels::{CONV_DGRAD, CONV_FWD, CONV_WGRAD, Kernel};
+use deepum_emu_abi::params::{Operand, READ, WRITE};
 
-use crate::batch_norm::blended;
 use crate::descriptors::{ActivationDescriptor, ConvolutionDescriptor, FilterDescriptor, TensorDescriptor};
-use crate::edge::{Outcome, Status, edge, get, put};
 use crate::handle::Handle;
-use crate::tensor::{Elem, convolution_flops};
+use crate::status::{Outcome, Status};
+use crate::tensor::{Tensor, blended, convolution_flops};
 
 /// The algorithm offered: `CUDNN_CONVOLUTION_*_ALGO_1`, or `IMPLICIT_PRECOMP_GEMM` forward.
 const ALGORITHM: c_int = 1;
@@ -30,9 +32,61 @@ pub struct Performance {
 }
 const _: () = assert!(size_of::<Performance>() == 48);
 
-/// Whether tensor cores work on this convolution: there are some, and fp32 is not kept from them (math type 3).
+/// Whether tensor cores work on this convolution: there are some for its type, and its `cudnnMathType_t` does not forbid them.
+/// FMA (3) does everywhere, the default (0) before compute capability 8.0.
 fn tensor_cores(handle: &Handle, convolution: &ConvolutionDescriptor, elem: Elem) -> bool {
-    elem.on_tensor_cores(handle.capability) && !(elem == Elem::F32 && convolution.math_type == 3)
+    let allowed = match convolution.math_type {
+        0 => handle.capability >= (8, 0),
+        math_type => math_type != 3,
+    };
+    allowed && elem.on_tensor_cores(handle.capability)
+}
+
+/// A tensor and where it is.
+type Place<'a> = (&'a Tensor, *const c_void);
+
+/// One direction of a convolution: two inputs, a result blended with `beta` times its old value. `filter` and `output` are
+/// those among them.
+///
+/// # Safety
+/// Pointers are null or live; `beta` points to a host scalar.
+#[allow(clippy::too_many_arguments, reason = "what the three directions have in common")]
+unsafe fn convolve(
+    kernel: Kernel,
+    handle: *const Handle,
+    convolution: *const ConvolutionDescriptor,
+    inputs: [Place<'_>; 2],
+    beta: *const c_void,
+    result: Place<'_>,
+    [filter, output]: [&Tensor; 2],
+) -> Outcome {
+    let [(first, first_data), (second, second_data)] = inputs;
+    // SAFETY: the caller's promise.
+    let access = unsafe { blended(beta, first.elem) }?;
+    let operands =
+        [first.operand(first_data, READ), second.operand(second_data, READ), result.0.operand(result.1, access)];
+    // SAFETY: the caller's promise.
+    unsafe { launch(kernel, handle, convolution, result.0, convolution_flops(filter, output), output, &operands) }
+}
+
+/// # Safety
+/// Pointers are null or live.
+unsafe fn launch(
+    kernel: Kernel,
+    handle: *const Handle,
+    convolution: *const ConvolutionDescriptor,
+    result: &Tensor,
+    flops: f64,
+    output: &Tensor,
+    operands: &[Operand],
+) -> Outcome {
+    const N: usize = CONV_FWD.operands;
+    const { assert!(CONV_DGRAD.operands == N && CONV_WGRAD.operands == N) };
+    // SAFETY: the caller's promise.
+    let (handle, convolution) = unsafe { (Status::get(handle)?, Status::get(convolution)?) };
+    convolution.fits(output)?;
+    let class = output.elem.class(tensor_cores(handle, convolution, output.elem));
+    handle.launch::<N>(kernel, result.elements(), flops, class, operands)
 }
 
 /// # Safety
@@ -46,8 +100,8 @@ unsafe fn offer(
 ) -> Outcome {
     // SAFETY: the caller's promise.
     unsafe {
-        get(handle)?;
-        let math_type = get(convolution)?.math_type;
+        Status::get(handle)?;
+        let math_type = Status::get(convolution)?.math_type;
         if requested < 1 {
             return Err(Status::BadParam);
         }
@@ -61,8 +115,8 @@ unsafe fn offer(
             math_type,
             reserved: [0; 3],
         };
-        put(found, offer)?;
-        put(returned, 1)
+        Status::put(found, offer)?;
+        Status::put(returned, 1)
     }
 }
 
@@ -81,7 +135,7 @@ macro_rules! direction {
             found: *mut Performance,
         ) -> c_int {
             // SAFETY: the caller's promise.
-            edge(|| unsafe { offer(handle, convolution, requested, returned, found) })
+            Status::edge(|| unsafe { offer(handle, convolution, requested, returned, found) })
         }
         /// Offers the algorithm; nothing is run, as there is one only.
         ///
@@ -95,7 +149,7 @@ macro_rules! direction {
             returned: *mut c_int, found: *mut Performance, _workspace: *mut c_void, _bytes: usize,
         ) -> c_int {
             // SAFETY: the caller's promise.
-            edge(|| unsafe { offer(handle, convolution, requested, returned, found) })
+            Status::edge(|| unsafe { offer(handle, convolution, requested, returned, found) })
         }
         /// Size of the workspace: 0.
         ///
@@ -107,7 +161,7 @@ macro_rules! direction {
             _convolution: *const ConvolutionDescriptor, _third: *const $third, algorithm: c_int, size: *mut usize,
         ) -> c_int {
             // SAFETY: the caller's promise.
-            edge(|| if algorithm == ALGORITHM { unsafe { put(size, 0) } } else { Err(Status::NotSupported) })
+            Status::edge(|| if algorithm == ALGORITHM { unsafe { Status::put(size, 0) } } else { Err(Status::NotSupported) })
         }
     )*};
 }
@@ -143,18 +197,10 @@ pub unsafe extern "C" fn cudnnConvolutionForward(
     y_data: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| unsafe {
-        let (handle, convolution) = (get(handle)?, get(convolution)?);
-        let (x, w, y) = (get(x)?.tensor()?, get(w)?.tensor()?, get(y)?.tensor()?);
-        convolution.fits(x)?;
-        let operands = [
-            x.operand(x_data.addr() as u64, READ),
-            w.operand(w_data.addr() as u64, READ),
-            y.operand(y_data.addr() as u64, blended(beta, x.elem)?),
-        ];
-        let class = x.elem.class(tensor_cores(handle, convolution, x.elem));
-        let flops = convolution_flops(&w, y);
-        handle.launch::<{ CONV_FWD.operands }>(CONV_FWD, y.elements(), flops, class, &operands)
+    Status::edge(|| unsafe {
+        let (x, w, y) = (Status::get(x)?.tensor()?, Status::get(w)?.tensor()?, Status::get(y)?.tensor()?);
+        let inputs = [(x, x_data), (w, w_data)];
+        convolve(CONV_FWD, handle, convolution, inputs, beta, (y, y_data), [w, y])
     })
 }
 
@@ -185,22 +231,19 @@ pub unsafe extern "C" fn cudnnConvolutionBiasActivationForward(
     y_data: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| unsafe {
-        let (handle, convolution) = (get(handle)?, get(convolution)?);
-        let (x, w, y) = (get(x)?.tensor()?, get(w)?.tensor()?, get(y)?.tensor()?);
-        convolution.fits(x)?;
+    Status::edge(|| unsafe {
+        let (x, w, y) = (Status::get(x)?.tensor()?, Status::get(w)?.tensor()?, Status::get(y)?.tensor()?);
+        let (z, bias) = (Status::get(z)?.tensor()?, Status::get(bias)?.tensor()?);
         // With alpha2 zero, z is not read.
-        let z_ptr = if blended(alpha2, x.elem)? == WRITE { 0 } else { z_data.addr() as u64 };
+        let z = if blended(alpha2, x.elem)? == WRITE { Operand::default() } else { z.operand(z_data, READ) };
         let operands = [
-            x.operand(x_data.addr() as u64, READ),
-            w.operand(w_data.addr() as u64, READ),
-            get(z)?.tensor()?.operand(z_ptr, READ),
-            get(bias)?.tensor()?.operand(bias_data.addr() as u64, READ),
-            y.operand(y_data.addr() as u64, WRITE),
+            x.operand(x_data, READ),
+            w.operand(w_data, READ),
+            z,
+            bias.operand(bias_data, READ),
+            y.operand(y_data, WRITE),
         ];
-        let class = x.elem.class(tensor_cores(handle, convolution, x.elem));
-        let flops = convolution_flops(&w, y) + 2.0 * y.elements() as f64;
-        handle.launch::<{ CONV_FWD.operands }>(CONV_FWD, y.elements(), flops, class, &operands)
+        launch(CONV_FWD, handle, convolution, y, convolution_flops(w, y), y, &operands)
     })
 }
 
@@ -226,18 +269,10 @@ pub unsafe extern "C" fn cudnnConvolutionBackwardData(
     dx_data: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| unsafe {
-        let (handle, convolution) = (get(handle)?, get(convolution)?);
-        let (w, dy, dx) = (get(w)?.tensor()?, get(dy)?.tensor()?, get(dx)?.tensor()?);
-        convolution.fits(dy)?;
-        let operands = [
-            w.operand(w_data.addr() as u64, READ),
-            dy.operand(dy_data.addr() as u64, READ),
-            dx.operand(dx_data.addr() as u64, blended(beta, dy.elem)?),
-        ];
-        let class = dy.elem.class(tensor_cores(handle, convolution, dy.elem));
-        let flops = convolution_flops(&w, dy);
-        handle.launch::<{ CONV_DGRAD.operands }>(CONV_DGRAD, dx.elements(), flops, class, &operands)
+    Status::edge(|| unsafe {
+        let (w, dy, dx) = (Status::get(w)?.tensor()?, Status::get(dy)?.tensor()?, Status::get(dx)?.tensor()?);
+        let inputs = [(w, w_data), (dy, dy_data)];
+        convolve(CONV_DGRAD, handle, convolution, inputs, beta, (dx, dx_data), [w, dy])
     })
 }
 
@@ -263,17 +298,9 @@ pub unsafe extern "C" fn cudnnConvolutionBackwardFilter(
     dw_data: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| unsafe {
-        let (handle, convolution) = (get(handle)?, get(convolution)?);
-        let (x, dy, dw) = (get(x)?.tensor()?, get(dy)?.tensor()?, get(dw)?.tensor()?);
-        convolution.fits(x)?;
-        let operands = [
-            x.operand(x_data.addr() as u64, READ),
-            dy.operand(dy_data.addr() as u64, READ),
-            dw.operand(dw_data.addr() as u64, blended(beta, x.elem)?),
-        ];
-        let class = x.elem.class(tensor_cores(handle, convolution, x.elem));
-        let flops = convolution_flops(&dw, dy);
-        handle.launch::<{ CONV_WGRAD.operands }>(CONV_WGRAD, dw.elements(), flops, class, &operands)
+    Status::edge(|| unsafe {
+        let (x, dy, dw) = (Status::get(x)?.tensor()?, Status::get(dy)?.tensor()?, Status::get(dw)?.tensor()?);
+        let inputs = [(x, x_data), (dy, dy_data)];
+        convolve(CONV_WGRAD, handle, convolution, inputs, beta, (dw, dw_data), [dw, dy])
     })
 }

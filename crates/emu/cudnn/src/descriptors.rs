@@ -2,16 +2,19 @@
 
 use std::ffi::c_int;
 
-use crate::edge::{Outcome, Status, array, create, destroy, edge, get, put};
-use crate::tensor::{Elem, Tensor};
+use deepum_emu_abi::edge::Failure;
+use deepum_emu_abi::refused;
 
-/// A descriptor that is created empty and then set.
+use crate::status::{Outcome, Status};
+use crate::tensor::{Tensor, elem};
+
+/// `cudnnTensorDescriptor_t`: created empty and then set; with its data type as it was given.
 #[derive(Debug, Default)]
 pub struct TensorDescriptor(Option<(c_int, Tensor)>);
 
-/// A filter descriptor: a packed tensor in NCHW (0) or NHWC (1) order.
+/// `cudnnFilterDescriptor_t`: a packed tensor with its data type and order, NCHW (0) or NHWC (1).
 #[derive(Debug, Default)]
-pub struct FilterDescriptor(Option<(c_int, c_int, Vec<i64>)>);
+pub struct FilterDescriptor(Option<(c_int, c_int, Tensor)>);
 
 /// `cudnnConvolutionDescriptor_t`: of all that is set, the arithmetic needs the math type alone; shapes are in the tensors.
 #[derive(Debug, Default)]
@@ -31,17 +34,8 @@ impl TensorDescriptor {
 }
 
 impl FilterDescriptor {
-    pub fn tensor(&self) -> Result<Tensor, Status> {
-        let (elem, format, dims) = self.0.as_ref().ok_or(Status::BadParam)?;
-        let mut tensor = Tensor::packed(Elem::new(*elem)?, dims)?;
-        if *format == 1 && dims.len() > 2 {
-            // Channels innermost: [K, C, H, W] with strides [HWC, 1, WC, C].
-            let channels = tensor.dims[1];
-            let inner: u64 = tensor.dims[2..].iter().product();
-            tensor.strides = tensor.strides.iter().map(|s| s * channels).collect();
-            (tensor.strides[0], tensor.strides[1]) = (inner * channels, 1);
-        }
-        Ok(tensor)
+    pub fn tensor(&self) -> Result<&Tensor, Status> {
+        self.0.as_ref().map(|(.., tensor)| tensor).ok_or(Status::BadParam)
     }
 }
 
@@ -58,7 +52,7 @@ macro_rules! lifetimes {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $create(out: *mut *mut $object) -> c_int {
             // SAFETY: the caller's promise.
-            edge(|| unsafe { create(out, $object::default()) })
+            Status::edge(|| unsafe { Status::create(out, || Ok($object::default())) })
         }
         /// Destroys the descriptor.
         ///
@@ -67,7 +61,7 @@ macro_rules! lifetimes {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $destroy(object: *mut $object) -> c_int {
             // SAFETY: the caller's promise.
-            edge(|| unsafe { destroy(object) })
+            Status::edge(|| unsafe { Status::destroy(object) })
         }
     )*};
 }
@@ -83,7 +77,7 @@ lifetimes! {
 /// `object` is null or live, and no other thread uses it now.
 unsafe fn change<T>(object: *mut T, with: impl FnOnce(&mut T) -> Outcome) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| with(unsafe { object.as_mut() }.ok_or(Status::NullPointer)?))
+    Status::edge(|| with(unsafe { Status::get_mut(object) }?))
 }
 
 /// Sets a tensor's type, dimensions and strides.
@@ -93,7 +87,7 @@ unsafe fn change<T>(object: *mut T, with: impl FnOnce(&mut T) -> Outcome) -> c_i
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnSetTensorNdDescriptor(
     tensor: *mut TensorDescriptor,
-    elem: c_int,
+    kind: c_int,
     n: c_int,
     dims: *const c_int,
     strides: *const c_int,
@@ -103,8 +97,8 @@ pub unsafe extern "C" fn cudnnSetTensorNdDescriptor(
         change(tensor, |tensor| {
             let n = length(n)?;
             let wide = |v: Vec<c_int>| v.into_iter().map(i64::from).collect::<Vec<_>>();
-            let (dims, strides) = (wide(array(dims, n)?), wide(array(strides, n)?));
-            tensor.0 = Some((elem, Tensor::new(Elem::new(elem)?, &dims, &strides)?));
+            let (dims, strides) = (wide(Status::array(dims, n)?), wide(Status::array(strides, n)?));
+            tensor.0 = Some((kind, Tensor::new(elem(kind)?, &dims, &strides)?));
             Ok(())
         })
     }
@@ -124,13 +118,13 @@ pub unsafe extern "C" fn cudnnGetTensorNdDescriptor(
     strides: *mut c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| unsafe {
-        let (kind, tensor) = get(tensor)?.0.as_ref().ok_or(Status::BadParam)?;
-        put(elem, *kind)?;
-        put(n, c_int::try_from(tensor.dims.len()).map_err(|_| Status::BadParam)?)?;
+    Status::edge(|| unsafe {
+        let (kind, tensor) = Status::get(tensor)?.0.as_ref().ok_or(Status::BadParam)?;
+        Status::put(elem, *kind)?;
+        Status::put(n, c_int::try_from(tensor.dims.len()).map_err(|_| Status::BadParam)?)?;
         for i in 0..tensor.dims.len().min(usize::try_from(room).unwrap_or(0)) {
-            put(dims.add(i), c_int::try_from(tensor.dims[i]).map_err(|_| Status::BadParam)?)?;
-            put(strides.add(i), c_int::try_from(tensor.strides[i]).map_err(|_| Status::BadParam)?)?;
+            Status::put(dims.add(i), c_int::try_from(tensor.dims[i]).map_err(|_| Status::BadParam)?)?;
+            Status::put(strides.add(i), c_int::try_from(tensor.strides[i]).map_err(|_| Status::BadParam)?)?;
         }
         Ok(())
     })
@@ -143,7 +137,7 @@ pub unsafe extern "C" fn cudnnGetTensorNdDescriptor(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnSetFilterNdDescriptor(
     filter: *mut FilterDescriptor,
-    elem: c_int,
+    kind: c_int,
     format: c_int,
     n: c_int,
     dims: *const c_int,
@@ -151,13 +145,13 @@ pub unsafe extern "C" fn cudnnSetFilterNdDescriptor(
     // SAFETY: the caller's promise.
     unsafe {
         change(filter, |filter| {
-            if !matches!(format, 0 | 1) {
-                return Err(Status::NotSupported);
-            }
-            let dims = array(dims, length(n)?)?.into_iter().map(i64::from).collect();
-            let set = FilterDescriptor(Some((elem, format, dims)));
-            set.tensor()?;
-            *filter = set;
+            let dims: Vec<_> = Status::array(dims, length(n)?)?.into_iter().map(i64::from).collect();
+            let tensor = match format {
+                0 => Tensor::packed(elem(kind)?, &dims)?,
+                1 => Tensor::packed_channels_last(elem(kind)?, &dims)?,
+                _ => return Err(refused!(Status::NotSupported, "cuDNN tensor format {format}")),
+            };
+            filter.0 = Some((kind, format, tensor));
             Ok(())
         })
     }
@@ -177,13 +171,13 @@ pub unsafe extern "C" fn cudnnGetFilterNdDescriptor(
     dims: *mut c_int,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| unsafe {
-        let (kind, order, shape) = get(filter)?.0.as_ref().ok_or(Status::BadParam)?;
-        put(elem, *kind)?;
-        put(format, *order)?;
-        put(n, c_int::try_from(shape.len()).map_err(|_| Status::BadParam)?)?;
-        for (i, extent) in shape.iter().take(usize::try_from(room).unwrap_or(0)).enumerate() {
-            put(dims.add(i), c_int::try_from(*extent).map_err(|_| Status::BadParam)?)?;
+    Status::edge(|| unsafe {
+        let (kind, order, tensor) = Status::get(filter)?.0.as_ref().ok_or(Status::BadParam)?;
+        Status::put(elem, *kind)?;
+        Status::put(format, *order)?;
+        Status::put(n, c_int::try_from(tensor.dims.len()).map_err(|_| Status::BadParam)?)?;
+        for (i, extent) in tensor.dims.iter().take(usize::try_from(room).unwrap_or(0)).enumerate() {
+            Status::put(dims.add(i), c_int::try_from(*extent).map_err(|_| Status::BadParam)?)?;
         }
         Ok(())
     })
@@ -208,11 +202,12 @@ pub unsafe extern "C" fn cudnnSetConvolutionNdDescriptor(
     unsafe {
         change(convolution, |convolution| {
             let n = length(n)?;
-            let (pads, strides, dilations) = (array(pads, n)?, array(strides, n)?, array(dilations, n)?);
+            let (pads, strides, dilations) =
+                (Status::array(pads, n)?, Status::array(strides, n)?, Status::array(dilations, n)?);
             if pads.iter().any(|p| *p < 0) || strides.iter().chain(&dilations).any(|s| *s < 1) {
                 return Err(Status::BadParam);
             }
-            Elem::new(compute)?;
+            elem(compute)?;
             convolution.spatial = n;
             Ok(())
         })
@@ -262,7 +257,7 @@ pub unsafe extern "C" fn cudnnSetActivationDescriptor(
     _coefficient: f64,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { change(activation, |_| if (0..=7).contains(&mode) { Ok(()) } else { Err(Status::BadParam) }) }
+    unsafe { change(activation, |_| if (0..=6).contains(&mode) { Ok(()) } else { Err(Status::BadParam) }) }
 }
 
 impl ConvolutionDescriptor {

@@ -3,11 +3,12 @@
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use deepum_emu_abi::client::{Driver, DriverSlot, Kernels, Shape, Stream, Via, null_stream};
+use deepum_emu_abi::client::{DriverSlot, Kernels, Shape, Stream, Via, null_stream};
+use deepum_emu_abi::edge::Failure;
 use deepum_emu_abi::kernels::Kernel;
 use deepum_emu_abi::params::{Class, Operand, Params};
 
-use crate::edge::{Outcome, Status, destroy, edge, get, put};
+use crate::status::{Outcome, Status};
 
 static DRIVER: DriverSlot = DriverSlot::new(Via::ProcAddress);
 
@@ -27,7 +28,7 @@ pub struct Handle {
 
 impl Handle {
     fn create() -> Result<Self, Status> {
-        let driver: &Driver = DRIVER.get()?;
+        let driver = DRIVER.get()?;
         let kernels = driver.load()?;
         Ok(Self { kernels, capability: driver.capability()?, stream: Mutex::new(Current(null_stream())) })
     }
@@ -45,7 +46,7 @@ impl Handle {
         class: Class,
         operands: &[Operand],
     ) -> Outcome {
-        let params = Params::<N>::new(flops, class, operands).ok_or(Status::NotSupported)?;
+        let params = Params::<N>::new(flops, class, operands).ok_or(Status::InternalError)?;
         // 256 threads, 64 results each: the 128 × 128 tile of a matrix product.
         let blocks = u32::try_from(elements.div_ceil(128 * 128)).unwrap_or(u32::MAX >> 1).clamp(1, u32::MAX >> 1);
         let stream = self.stream().0;
@@ -59,14 +60,8 @@ impl Handle {
 /// `out` is null or valid for writing a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnCreate(out: *mut *mut Handle) -> c_int {
-    edge(|| {
-        if out.is_null() {
-            return Err(Status::NullPointer);
-        }
-        let handle = Box::into_raw(Box::new(Handle::create()?));
-        // SAFETY: not null, valid by the caller's promise.
-        unsafe { put(out, handle) }
-    })
+    // SAFETY: the caller's promise.
+    Status::edge(|| unsafe { Status::create(out, Handle::create) })
 }
 
 /// `cudnnDestroy`.
@@ -76,7 +71,7 @@ pub unsafe extern "C" fn cudnnCreate(out: *mut *mut Handle) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnDestroy(handle: *mut Handle) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| unsafe { destroy(handle) })
+    Status::edge(|| unsafe { Status::destroy(handle) })
 }
 
 /// `cudnnSetStream`.
@@ -85,9 +80,9 @@ pub unsafe extern "C" fn cudnnDestroy(handle: *mut Handle) -> c_int {
 /// `handle` is null or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnSetStream(handle: *mut Handle, stream: Stream) -> c_int {
-    edge(|| {
+    Status::edge(|| {
         // SAFETY: the caller's promise.
-        unsafe { get(handle) }?.stream().0 = stream;
+        unsafe { Status::get(handle) }?.stream().0 = stream;
         Ok(())
     })
 }
@@ -99,8 +94,8 @@ pub unsafe extern "C" fn cudnnSetStream(handle: *mut Handle, stream: Stream) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetStream(handle: *mut Handle, out: *mut Stream) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| unsafe {
-        let stream = get(handle)?.stream().0;
-        put(out, stream)
+    Status::edge(|| unsafe {
+        let stream = Status::get(handle)?.stream().0;
+        Status::put(out, stream)
     })
 }

@@ -14,8 +14,8 @@ mod backend;
 mod batch_norm;
 mod convolution;
 mod descriptors;
-mod edge;
 mod handle;
+mod status;
 mod tensor;
 mod version;
 

@@ -1,68 +1,27 @@
 //! Shapes: element types, dimensions, strides; and their translation to operands and arithmetic.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 
-use deepum_emu_abi::params::{Class, Operand};
+use deepum_emu_abi::elem::Elem;
+use deepum_emu_abi::params::{Operand, READ, WRITE};
+use deepum_emu_abi::refused;
 
-use crate::edge::Status;
+use crate::status::Status;
 
-/// `cudnnDataType_t`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Elem {
-    F32,
-    F64,
-    F16,
-    Bf16,
-    I8,
-    I32,
-    I64,
-    Bool,
-    F8,
-}
-
-impl Elem {
-    pub fn new(value: c_int) -> Result<Self, Status> {
-        Ok(match value {
-            0 => Self::F32,
-            1 => Self::F64,
-            2 => Self::F16,
-            3 | 6 => Self::I8,
-            4 => Self::I32,
-            9 => Self::Bf16,
-            10 => Self::I64,
-            11 => Self::Bool,
-            12 | 13 => Self::F8,
-            _ => return Err(Status::NotSupportedDataType),
-        })
-    }
-    pub const fn bytes(self) -> u32 {
-        match self {
-            Self::I8 | Self::Bool | Self::F8 => 1,
-            Self::F16 | Self::Bf16 => 2,
-            Self::F32 | Self::I32 => 4,
-            Self::F64 | Self::I64 => 8,
-        }
-    }
-    /// The units that bound arithmetic on this type, on tensor cores where allowed.
-    pub const fn class(self, tensor_cores: bool) -> Class {
-        match (self, tensor_cores) {
-            (Self::F64, _) => Class::Fp64,
-            (Self::F32, true) => Class::Tf32,
-            (Self::F16 | Self::Bf16 | Self::I8 | Self::F8, true) => Class::Half,
-            _ => Class::Fp32,
-        }
-    }
-    /// Whether a device of this compute capability has tensor cores for this type (CUDA C++ Programming Guide, "Compute
-    /// Capabilities", table of data types supported by tensor cores).
-    pub fn on_tensor_cores(self, capability: (i32, i32)) -> bool {
-        match self {
-            Self::F16 => capability >= (7, 0),
-            Self::I8 => capability >= (7, 2),
-            Self::F32 | Self::Bf16 => capability >= (8, 0),
-            Self::F8 => capability >= (8, 9),
-            Self::F64 | Self::I32 | Self::I64 | Self::Bool => false,
-        }
-    }
+/// `cudnnDataType_t`, of those that some operation here takes. Signed or not makes no difference to them.
+pub fn elem(value: c_int) -> Result<Elem, Status> {
+    Ok(match value {
+        0 => Elem::F32,
+        1 => Elem::F64,
+        2 => Elem::F16,
+        3 | 6 => Elem::I8,
+        4 => Elem::I32,
+        9 => Elem::Bf16,
+        10 => Elem::I64,
+        11 => Elem::Bool,
+        12 | 13 => Elem::F8,
+        _ => return Err(refused!(Status::NotSupportedDataType, "cuDNN with data type {value}")),
+    })
 }
 
 /// A tensor's shape; dimensions outermost first, as cuDNN lists them.
@@ -96,16 +55,29 @@ impl Tensor {
         Self::new(elem, dims, &strides)
     }
 
+    /// A tensor without gaps whose second dimension is innermost: [K, C, H, W] with strides [HWC, 1, WC, C].
+    pub fn packed_channels_last(elem: Elem, dims: &[i64]) -> Result<Self, Status> {
+        let mut tensor = Self::packed(elem, dims)?;
+        if let [_, channels, inner @ ..] = &tensor.dims[..]
+            && !inner.is_empty()
+        {
+            let (channels, whole) = (*channels, inner.iter().product::<u64>() * channels);
+            tensor.strides.iter_mut().for_each(|stride| *stride *= channels);
+            (tensor.strides[0], tensor.strides[1]) = (whole, 1);
+        }
+        Ok(tensor)
+    }
+
     pub fn elements(&self) -> u64 {
         self.dims.iter().product()
     }
 
-    /// The memory at `ptr`, smallest stride innermost, dimensions of one element left out.
-    pub fn operand(&self, ptr: u64, access: u32) -> Operand {
+    /// The memory at `at`, smallest stride innermost, dimensions of one element left out.
+    pub fn operand(&self, at: *const c_void, access: u32) -> Operand {
         let mut shape: Vec<_> = self.dims.iter().copied().zip(self.strides.iter().copied()).collect();
         shape.retain(|&(extent, _)| extent > 1);
         shape.sort_by_key(|&(_, stride)| stride);
-        Operand::new(ptr, self.elem.bytes(), &shape, access)
+        Operand::new(at.addr() as u64, self.elem.bytes(), &shape, access)
     }
 }
 
@@ -113,4 +85,23 @@ impl Tensor {
 /// multiply-add with each element of its filter. `filter` is [outputs, inputs of the group, window…].
 pub fn convolution_flops(filter: &Tensor, output: &Tensor) -> f64 {
     2.0 * output.elements() as f64 * filter.dims.iter().skip(1).product::<u64>() as f64
+}
+
+/// How a result is accessed that is blended with `beta` times its old value. Scalars are `double` for double data, else `float`.
+///
+/// # Safety
+/// `beta` is null or points to a host scalar of that type.
+pub unsafe fn blended(beta: *const c_void, elem: Elem) -> Result<u32, Status> {
+    if beta.is_null() {
+        return Err(Status::NullPointer);
+    }
+    // SAFETY: the caller's promise.
+    let zero = unsafe {
+        if elem == Elem::F64 {
+            beta.cast::<f64>().read_unaligned() == 0.0
+        } else {
+            beta.cast::<f32>().read_unaligned() == 0.0
+        }
+    };
+    Ok(if zero { WRITE } else { READ | WRITE })
 }

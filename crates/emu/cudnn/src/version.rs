@@ -2,7 +2,9 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use crate::edge::{Status, edge, put};
+use deepum_emu_abi::edge::Failure;
+
+use crate::status::Status;
 
 /// 9.26.0, which the torch 2.15.0 wheel asks for. PyTorch accepts any that is of its major version and not older than what it was
 /// compiled with, so this serves the older wheels too.
@@ -20,10 +22,10 @@ pub extern "C" fn cudnnGetVersion() -> usize {
 /// `value` is null or valid for writing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnGetProperty(property: c_int, value: *mut c_int) -> c_int {
-    edge(|| {
+    Status::edge(|| {
         let known = usize::try_from(property).ok().and_then(|p| VERSION.get(p));
         // SAFETY: the caller's promise.
-        unsafe { put(value, *known.ok_or(Status::BadParam)?) }
+        unsafe { Status::put(value, *known.ok_or(Status::BadParam)?) }
     })
 }
 

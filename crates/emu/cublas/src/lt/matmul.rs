@@ -4,15 +4,19 @@
 //! workspace. 8-bit floating point needs compute capability 8.9 and is otherwise not supported, as in the real library.
 
 use std::ffi::{c_int, c_void};
+use std::ptr::null;
 
 use deepum_emu_abi::client::Stream;
+use deepum_emu_abi::edge::Failure;
+use deepum_emu_abi::elem::Elem;
 use deepum_emu_abi::kernels::GEMM;
 use deepum_emu_abi::params::{Operand, Params, READ, WRITE};
 
 use super::objects::{Layout, Operation, Preference};
-use crate::edge::{Status, count, edge, put};
 use crate::gemm::{Batch, Matrix, operand, tiles};
 use crate::handle::Handle;
+use crate::status::{Outcome, Status, count};
+use crate::types::Scalar;
 
 /// `cublasLtMatmulAlgo_t`: 64 opaque bytes. Ours carry a mark, so that a foreign or uninitialised one is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,36 +37,31 @@ pub struct HeuristicResult {
 }
 const _: () = assert!(size_of::<HeuristicResult>() == 96);
 
-/// Where the matrices and scalars of a product are; all zero while only the shape is asked about.
-#[derive(Clone, Copy, Debug, Default)]
-struct Places {
-    a: u64,
-    b: u64,
-    c: u64,
-    d: u64,
-    alpha: u64,
-    beta: u64,
-    reads_ab: bool,
-    reads_c: bool,
-}
-
 /// A checked product, ready to launch.
 struct Plan {
     grid: [u32; 3],
     params: Params<{ GEMM.operands }>,
 }
 
-fn matrix(layout: &Layout, at: u64, access: u32) -> Result<Operand, Status> {
+fn matrix(layout: &Layout, at: *const c_void, access: u32) -> Result<Operand, Status> {
     let batch = if layout.pointers { Batch::Pointers(layout.batch) } else { Batch::Strided(layout.batch) };
     // A row-major matrix is the column-major one of its transpose.
     let (rows, cols) = if layout.row_major { (layout.cols, layout.rows) } else { (layout.rows, layout.cols) };
-    let at = std::ptr::without_provenance(usize::try_from(at).map_err(|_| Status::InvalidValue)?);
     operand(Matrix { at, elem: layout.elem, ld: layout.ld, stride: layout.stride }, rows, cols, batch, access)
 }
 
-fn plan(op: &Operation, layouts: [&Layout; 4], at: Places, capability: (i32, i32)) -> Result<Option<Plan>, Status> {
+/// The product of A, B, C and D at `at`, where it is not empty. Where things are does not matter while only the shape is asked
+/// about. The few operations an element of an epilogue are not counted.
+fn plan(
+    op: &Operation,
+    layouts: [&Layout; 4],
+    at: [*const c_void; 4],
+    [alpha, beta]: [Scalar; 2],
+    capability: (i32, i32),
+) -> Result<Option<Plan>, Status> {
     let [la, lb, lc, ld] = layouts;
-    if (la.elem.is_fp8() || lb.elem.is_fp8()) && capability < (8, 9) {
+    // As the real library: no algorithm is found.
+    if [la, lb].iter().any(|l| l.elem == Elem::F8 && !l.elem.on_tensor_cores(capability)) {
         return Err(Status::NotSupported);
     }
     let shape = |layout: &Layout, t: bool| if t { (layout.cols, layout.rows) } else { (layout.rows, layout.cols) };
@@ -76,20 +75,33 @@ fn plan(op: &Operation, layouts: [&Layout; 4], at: Places, capability: (i32, i32
         return Err(Status::InvalidValue);
     }
     let batch = count(ld.batch)?;
+    let in_place = at[2] == at[3];
     let mut operands = vec![
-        matrix(la, if at.reads_ab { at.a } else { 0 }, READ)?,
-        matrix(lb, if at.reads_ab { at.b } else { 0 }, READ)?,
+        alpha.times(matrix(la, at[0], READ)?),
+        alpha.times(matrix(lb, at[1], READ)?),
+        if in_place { Operand::default() } else { beta.times(matrix(lc, at[2], READ)?) },
+        matrix(ld, at[3], if in_place { beta.blend() } else { WRITE })?,
+        alpha.operand,
+        beta.operand,
     ];
-    if at.reads_c && at.c == at.d {
-        operands.push(matrix(ld, at.d, READ | WRITE)?);
-    } else {
-        operands.push(matrix(lc, if at.reads_c { at.c } else { 0 }, READ)?);
-        operands.push(matrix(ld, at.d, WRITE)?);
+    operands.extend(epilogue(op, ld.elem, [m, n, batch])?);
+    operands.extend(op.scales.map(|ptr| Operand::read(ptr, 4, &[(1, 1)])));
+    operands.push(Operand::write(op.amax, 4, &[(1, 1)]));
+    if m == 0 || n == 0 || batch == 0 {
+        return Ok(None);
     }
-    let scalar = |ptr| Operand::read(ptr, op.scale.bytes(), &[(1, 1)]);
-    operands.extend([scalar(at.alpha), scalar(at.beta)]);
-    // The bias of an 8-bit product is bf16 by default, otherwise of D's type.
-    let bias_elem = op.bias_elem.unwrap_or(if ld.elem.is_fp8() { crate::types::Elem::Bf16 } else { ld.elem });
+    let per_result = if alpha.is_zero { 0.0 } else { la.elem.multiply_add() * k as f64 };
+    let flops = per_result * m as f64 * n as f64 * batch as f64;
+    let class = op.compute.class(la.elem, 0, capability);
+    let params = Params::new(flops, class, &operands).ok_or(Status::InternalError)?;
+    Ok(Some(Plan { grid: tiles(m, n, batch), params }))
+}
+
+/// What the epilogue reads and writes beside `m` × `n` results of type `elem`: bias or its gradient, and the auxiliary matrix.
+fn epilogue(op: &Operation, elem: Elem, [m, n, batch]: [u64; 3]) -> Result<Vec<Operand>, Status> {
+    let mut operands = Vec::new();
+    // The bias of an 8-bit product is 16 bits wide by default, otherwise of D's type.
+    let bias_elem = op.bias_elem.unwrap_or(if elem == Elem::F8 { Elem::Bf16 } else { elem });
     let vector = |len, access| -> Result<Operand, Status> {
         let shape = [(len, 1), (batch, count(op.bias_batch_stride)?)];
         Ok(Operand::new(op.bias, bias_elem.bytes(), &shape, access))
@@ -105,7 +117,7 @@ fn plan(op: &Operation, layouts: [&Layout; 4], at: Places, capability: (i32, i32
             // One bit per element; the leading dimension and the stride count elements.
             (m.div_ceil(8), count(op.aux_ld)? / 8, count(op.aux_batch_stride)? / 8, 1)
         } else {
-            let bytes = op.aux_elem.unwrap_or(ld.elem).bytes();
+            let bytes = op.aux_elem.unwrap_or(elem).bytes();
             (m, count(op.aux_ld)?, count(op.aux_batch_stride)?, bytes)
         };
         if aux_ld < rows {
@@ -114,28 +126,36 @@ fn plan(op: &Operation, layouts: [&Layout; 4], at: Places, capability: (i32, i32
         let access = if written { WRITE } else { READ };
         operands.push(Operand::new(op.aux, bytes, &[(rows, 1), (n, aux_ld), (batch, stride)], access));
     }
-    operands.extend(op.scales.map(|ptr| Operand::read(ptr, 4, &[(1, 1)])));
-    operands.push(Operand::write(op.amax, 4, &[(1, 1)]));
-    if m == 0 || n == 0 || batch == 0 {
-        return Ok(None);
-    }
-    let per_element = if op.epilogue.has_activation() { 1.0 } else { 0.0 };
-    let products = if at.reads_ab { la.elem.multiply_add() * k as f64 } else { 0.0 };
-    let flops = (products + per_element) * m as f64 * n as f64 * batch as f64;
-    let class = op.compute.class(la.elem, false, capability);
-    let params = Params::new(flops, class, &operands).ok_or(Status::InternalError)?;
-    Ok(Some(Plan { grid: tiles(m, n, batch), params }))
+    Ok(operands)
 }
 
 /// # Safety
 /// Each pointer is null or points to a live object.
 unsafe fn layouts<'a>(raw: [*const Layout; 4]) -> Result<[&'a Layout; 4], Status> {
-    let mut found = Vec::with_capacity(4);
-    for layout in raw {
-        // SAFETY: the caller's promise.
-        found.push(unsafe { layout.as_ref() }.ok_or(Status::InvalidValue)?);
+    let [a, b, c, d] = raw;
+    // SAFETY: the caller's promise.
+    unsafe { Ok([Status::get(a)?, Status::get(b)?, Status::get(c)?, Status::get(d)?]) }
+}
+
+/// Offers the algorithm, if the product is one that can run.
+///
+/// # Safety
+/// Pointers are null or live; `result` is null or valid for writing.
+unsafe fn offer(
+    handle: *const Handle,
+    operation: *const Operation,
+    raw: [*const Layout; 4],
+    result: *mut HeuristicResult,
+) -> Outcome {
+    // SAFETY: the caller's promises.
+    unsafe {
+        let (handle, operation) = (Handle::get(handle)?, Status::get(operation)?);
+        plan(operation, layouts(raw)?, [null(); 4], [Scalar::default(); 2], handle.capability())?;
+        Status::put(
+            result,
+            HeuristicResult { algorithm: ALGORITHM, workspace: 0, state: 0, waves: 1.0, reserved: [0; 4] },
+        )
     }
-    found.try_into().map_err(|_| Status::InternalError)
 }
 
 /// Offers the algorithm, if the product is one that can run.
@@ -156,22 +176,14 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     results: *mut HeuristicResult,
     returned: *mut c_int,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: the caller's promises.
-        unsafe {
-            put(returned, 0)?;
-            let handle = Handle::get(handle)?;
-            let operation = operation.as_ref().ok_or(Status::InvalidValue)?;
-            if preference.is_null() || results.is_null() || requested < 1 {
-                return Err(Status::InvalidValue);
-            }
-            plan(operation, layouts([a, b, c, d])?, Places::default(), handle.capability())?;
-            put(
-                results,
-                HeuristicResult { algorithm: ALGORITHM, workspace: 0, state: 0, waves: 1.0, reserved: [0; 4] },
-            )?;
-            put(returned, 1)
+    // SAFETY: the caller's promises.
+    Status::edge(|| unsafe {
+        Status::put(returned, 0)?;
+        if preference.is_null() || requested < 1 {
+            return Err(Status::InvalidValue);
         }
+        offer(handle, operation, [a, b, c, d], results)?;
+        Status::put(returned, 1)
     })
 }
 
@@ -199,33 +211,30 @@ pub unsafe extern "C" fn cublasLtMatmul(
     _workspace_bytes: usize,
     stream: Stream,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: the caller's promises.
-        unsafe {
-            let handle = Handle::get(handle)?;
-            let operation = operation.as_ref().ok_or(Status::InvalidValue)?;
-            if alpha.is_null() || beta.is_null() || algorithm.as_ref().is_some_and(|a| *a != ALGORITHM) {
-                return Err(Status::InvalidValue);
-            }
-            let address = |p: *const c_void| p.addr() as u64;
-            let mut at = Places {
-                a: address(a),
-                b: address(b),
-                c: address(c),
-                d: address(d),
-                reads_ab: true,
-                reads_c: true,
-                ..Places::default()
-            };
-            if operation.device_scalars {
-                (at.alpha, at.beta) = (address(alpha), address(beta));
-            } else {
-                at.reads_ab = !operation.scale.is_zero(alpha);
-                at.reads_c = !operation.scale.is_zero(beta);
-            }
-            let plan = plan(operation, layouts([a_layout, b_layout, c_layout, d_layout])?, at, handle.capability())?;
-            plan.map_or(Ok(()), |plan| handle.launch_lt(GEMM, plan.grid, stream, &plan.params))
+    // SAFETY: the caller's promises.
+    Status::edge(|| unsafe {
+        let (handle, op) = (Handle::get(handle)?, Status::get(operation)?);
+        if algorithm.as_ref().is_some_and(|a| *a != ALGORITHM) {
+            return Err(Status::InvalidValue);
         }
+        let layouts = layouts([a_layout, b_layout, c_layout, d_layout])?;
+        let (alpha, beta) =
+            (Scalar::new(op.pointer_mode, alpha, op.scale)?, Scalar::new(op.pointer_mode, beta, op.scale)?);
+        let at = [a, b, c, d.cast_const()];
+        let Some(plan) = plan(op, layouts, at, [alpha, beta], handle.capability())? else {
+            return Ok(());
+        };
+        // Documented: invalid if anything is unexpectedly null.
+        let absent = |i: usize| at[i].is_null() && layouts[i].rows > 0 && layouts[i].cols > 0;
+        let missing = absent(3)
+            || (!alpha.is_zero && (absent(0) || absent(1)))
+            || (!beta.is_zero && absent(2))
+            || (op.bias == 0 && (op.epilogue.adds_bias() || op.epilogue.bias_gradient().is_some()))
+            || (op.aux == 0 && op.epilogue.auxiliary().is_some());
+        if missing {
+            return Err(Status::InvalidValue);
+        }
+        handle.launch_lt(GEMM, plan.grid, stream, &plan.params)
     })
 }
 
@@ -245,23 +254,11 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoCheck(
     algorithm: *const Algorithm,
     result: *mut HeuristicResult,
 ) -> c_int {
-    // SAFETY: the caller's promises; a preference is not looked into, so its stand-in may be any non-null pointer.
-    unsafe {
-        if algorithm.as_ref().is_none_or(|a| *a != ALGORITHM) {
-            return Status::InvalidValue as c_int;
+    // SAFETY: the caller's promises.
+    Status::edge(|| unsafe {
+        if *Status::get(algorithm)? != ALGORITHM {
+            return Err(Status::InvalidValue);
         }
-        let (preference, mut returned) = (Preference, 0);
-        cublasLtMatmulAlgoGetHeuristic(
-            handle,
-            operation,
-            a,
-            b,
-            c,
-            d,
-            &raw const preference,
-            1,
-            result,
-            &raw mut returned,
-        )
-    }
+        offer(handle, operation, [a, b, c, d], result)
+    })
 }

@@ -4,12 +4,14 @@
 //! refused with a line on stderr that names it: a product computed under a setting that was silently dropped would be a wrong
 //! product. Attribute numbers and sizes: cuBLAS documentation, `cublasLtMatmulDescAttributes_t` and its neighbours (12.8, 13.4).
 
-use std::ffi::{CStr, c_int, c_void};
-use std::sync::atomic::AtomicBool;
+use std::ffi::{c_int, c_void};
 
-use crate::edge::{Outcome, Status, edge, put};
-use crate::refusals::refuse;
-use crate::types::{Compute, Elem};
+use deepum_emu_abi::edge::Failure;
+use deepum_emu_abi::elem::Elem;
+use deepum_emu_abi::refused;
+
+use crate::status::{Outcome, Status};
+use crate::types::{Compute, PointerMode, elem, transposed};
 
 /// An attribute value as bytes from the program.
 #[derive(Clone, Copy, Debug)]
@@ -30,19 +32,6 @@ impl Value<'_> {
     }
 }
 
-/// Says once, naming the attribute, that it is not supported.
-fn refused(name: &CStr, said: &AtomicBool) -> Outcome {
-    refuse(name, said);
-    Err(Status::NotSupported)
-}
-
-macro_rules! refused {
-    ($name:literal) => {{
-        static SAID: AtomicBool = AtomicBool::new(false);
-        refused($name, &SAID)
-    }};
-}
-
 /// An object whose attributes are set by number.
 trait Attributes {
     fn set(&mut self, attribute: c_int, value: Value<'_>) -> Outcome;
@@ -57,13 +46,12 @@ impl Epilogue {
     const BIAS: u32 = 4;
     const DRELU: u32 = 8;
     const BGRAD: u32 = 16;
-    const GELU: u32 = 32;
     const DGELU: u32 = 64;
     const AUX: u32 = 128;
     const BGRAD_A: u32 = 256;
     const BGRAD_B: u32 = 512;
 
-    /// The combinations that the documentation names; any other is refused.
+    /// The combinations that the documentation names; any other is invalid.
     fn new(bits: u32) -> Result<Self, Status> {
         let known = [1, 2, 130, 4, 6, 134, 136, 152, 32, 160, 36, 164, 192, 208, 256, 512];
         if known.contains(&bits) { Ok(Self(bits)) } else { Err(Status::InvalidValue) }
@@ -94,10 +82,6 @@ impl Epilogue {
     pub const fn auxiliary_is_mask(self) -> bool {
         self.has(Self::RELU | Self::DRELU)
     }
-    /// Whether there is anything to compute per element.
-    pub const fn has_activation(self) -> bool {
-        self.has(Self::RELU | Self::GELU | Self::DRELU | Self::DGELU)
-    }
 }
 
 /// `cublasLtMatmulDesc_t`.
@@ -105,7 +89,7 @@ impl Epilogue {
 pub struct Operation {
     pub compute: Compute,
     pub scale: Elem,
-    pub device_scalars: bool,
+    pub pointer_mode: PointerMode,
     pub transposed: [bool; 2],
     pub epilogue: Epilogue,
     pub bias: u64,
@@ -122,17 +106,15 @@ pub struct Operation {
 
 impl Attributes for Operation {
     fn set(&mut self, attribute: c_int, value: Value<'_>) -> Outcome {
-        let transposition = |v: c_int| crate::types::transposed(v);
         match attribute {
             0 => self.compute = Compute::new(value.int()?)?,
-            1 => self.scale = Elem::new(value.int()?)?,
+            1 => self.scale = elem(value.int()?)?,
             2 => match value.int()? {
-                mode @ 0..=1 => self.device_scalars = mode == 1,
-                _ => return refused!(c"cublasLt device-vector pointer mode"),
+                mode @ 0..=1 => self.pointer_mode = PointerMode::new(mode)?,
+                mode => return Err(refused!(Status::NotSupported, "cublasLt pointer mode {mode}")),
             },
-            3 => self.transposed[0] = transposition(value.int()?)?,
-            4 => self.transposed[1] = transposition(value.int()?)?,
-            5 if value.int()? == 0 => {}
+            3 => self.transposed[0] = transposed(value.int()?)?,
+            4 => self.transposed[1] = transposed(value.int()?)?,
             7 => self.epilogue = Epilogue::new(u32::from_le_bytes(value.bytes()?))?,
             8 => self.bias = value.pointer()?,
             10 => self.bias_batch_stride = value.long()?,
@@ -141,21 +123,32 @@ impl Attributes for Operation {
             13 => self.aux_batch_stride = value.long()?,
             // How many multiprocessors to use, and whether fp8 sums may be less exact: neither changes what is touched.
             15 | 25 => {}
-            17..=20 => {
-                if let Some(slot) = usize::try_from(attribute - 17).ok().and_then(|i| self.scales.get_mut(i)) {
-                    *slot = value.pointer()?;
-                }
-            }
+            17 => self.scales[0] = value.pointer()?,
+            18 => self.scales[1] = value.pointer()?,
+            19 => self.scales[2] = value.pointer()?,
+            20 => self.scales[3] = value.pointer()?,
             21 => self.amax = value.pointer()?,
-            22 => self.aux_elem = Some(Elem::new(value.int()?)?),
-            // -1 is the documented default: the type of D.
-            26 => self.bias_elem = if value.int()? == -1 { None } else { Some(Elem::new(value.int()?)?) },
-            31..=35 if value.int()? == 0 => {}
-            31..=35 => return refused!(c"cublasLt block or vector scaling"),
-            _ => return refused!(c"cublasLtMatmulDescSetAttribute with an unknown attribute"),
+            22 => self.aux_elem = own_type(value.int()?)?,
+            26 => self.bias_elem = own_type(value.int()?)?,
+            // C not transposed; one scale for a whole matrix.
+            5 | 31..=35 => match value.int()? {
+                0 => {}
+                v => {
+                    return Err(refused!(
+                        Status::NotSupported,
+                        "cublasLt operation attribute {attribute} of value {v}"
+                    ));
+                }
+            },
+            _ => return Err(refused!(Status::NotSupported, "cublasLt operation attribute {attribute}")),
         }
         Ok(())
     }
+}
+
+/// A type, or the documented default (-1) of following another one.
+fn own_type(value: c_int) -> Result<Option<Elem>, Status> {
+    if value == -1 { Ok(None) } else { elem(value).map(Some) }
 }
 
 /// `cublasLtMatrixLayout_t`.
@@ -175,10 +168,10 @@ pub struct Layout {
 impl Attributes for Layout {
     fn set(&mut self, attribute: c_int, value: Value<'_>) -> Outcome {
         match attribute {
-            0 => self.elem = Elem::new(value.int()?)?,
+            0 => self.elem = elem(value.int()?)?,
             1 => match value.int()? {
                 order @ 0..=1 => self.row_major = order == 1,
-                _ => return refused!(c"cublasLt tiled matrix order"),
+                order => return Err(refused!(Status::NotSupported, "cublasLt matrix order {order}")),
             },
             2 => self.rows = value.pointer()?,
             3 => self.cols = value.pointer()?,
@@ -187,9 +180,9 @@ impl Attributes for Layout {
             6 => self.stride = value.long()?,
             8 => match value.int()? {
                 mode @ 0..=1 => self.pointers = mode == 1,
-                _ => return refused!(c"cublasLt grouped batch mode"),
+                mode => return Err(refused!(Status::NotSupported, "cublasLt batch mode {mode}")),
             },
-            _ => return refused!(c"cublasLtMatrixLayoutSetAttribute with an unknown attribute"),
+            _ => return Err(refused!(Status::NotSupported, "cublasLt layout attribute {attribute}")),
         }
         Ok(())
     }
@@ -204,48 +197,20 @@ impl Attributes for Preference {
     fn set(&mut self, attribute: c_int, _value: Value<'_>) -> Outcome {
         match attribute {
             0..=13 => Ok(()),
-            _ => refused!(c"cublasLtMatmulPreferenceSetAttribute with an unknown attribute"),
+            _ => Err(refused!(Status::NotSupported, "cublasLt preference attribute {attribute}")),
         }
     }
 }
 
 /// # Safety
-/// `object` is null or a live object; `value` is valid for reading `bytes` bytes.
-unsafe fn set<T: Attributes>(object: *mut T, attribute: c_int, value: *const c_void, bytes: usize) -> c_int {
-    edge(|| {
-        if value.is_null() || bytes > 4096 {
-            return Err(Status::InvalidValue);
-        }
-        // SAFETY: live or null by the caller's promise; C callers do not share an object between threads while setting.
-        let object = unsafe { object.as_mut() }.ok_or(Status::InvalidValue)?;
-        // SAFETY: the caller's promise.
-        object.set(attribute, Value(unsafe { std::slice::from_raw_parts(value.cast(), bytes) }))
-    })
-}
-
-/// # Safety
-/// `out` is null or valid for writing a pointer.
-unsafe fn create<T>(out: *mut *mut T, object: Result<T, Status>) -> c_int {
-    edge(|| {
-        if out.is_null() {
-            return Err(Status::InvalidValue);
-        }
-        let object = Box::into_raw(Box::new(object?));
-        // SAFETY: the caller's promise.
-        unsafe { put(out, object) }
-    })
-}
-
-/// # Safety
-/// `object` is null or came from [`create`] and was not destroyed.
-unsafe fn destroy<T>(object: *mut T) -> c_int {
-    edge(|| {
-        if !object.is_null() {
-            // SAFETY: the caller's promise.
-            drop(unsafe { Box::from_raw(object) });
-        }
-        Ok(())
-    })
+/// `object` is null or a live object nobody else is using; `value` is valid for reading `bytes` bytes.
+unsafe fn set<T: Attributes>(object: *mut T, attribute: c_int, value: *const c_void, bytes: usize) -> Outcome {
+    if value.is_null() || bytes > 4096 {
+        return Err(Status::InvalidValue);
+    }
+    // SAFETY: the caller's promise.
+    let (object, value) = unsafe { (Status::get_mut(object)?, std::slice::from_raw_parts(value.cast(), bytes)) };
+    object.set(attribute, Value(value))
 }
 
 /// Creates the description of an operation: compute type, type of alpha and beta.
@@ -257,8 +222,8 @@ pub unsafe extern "C" fn cublasLtMatmulDescCreate(out: *mut *mut Operation, comp
     let operation = || {
         Ok(Operation {
             compute: Compute::new(compute)?,
-            scale: Elem::new(scale)?,
-            device_scalars: false,
+            scale: elem(scale)?,
+            pointer_mode: PointerMode::Host,
             transposed: [false; 2],
             epilogue: Epilogue(1),
             bias: 0,
@@ -273,7 +238,7 @@ pub unsafe extern "C" fn cublasLtMatmulDescCreate(out: *mut *mut Operation, comp
         })
     };
     // SAFETY: the same contract.
-    unsafe { create(out, operation()) }
+    Status::edge(|| unsafe { Status::create(out, operation) })
 }
 
 /// Creates the layout of a column-major matrix.
@@ -283,23 +248,15 @@ pub unsafe extern "C" fn cublasLtMatmulDescCreate(out: *mut *mut Operation, comp
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasLtMatrixLayoutCreate(
     out: *mut *mut Layout,
-    elem: c_int,
+    kind: c_int,
     rows: u64,
     cols: u64,
     ld: i64,
 ) -> c_int {
-    let layout = Elem::new(elem).map(|elem| Layout {
-        elem,
-        rows,
-        cols,
-        ld,
-        row_major: false,
-        batch: 1,
-        stride: 0,
-        pointers: false,
-    });
+    let layout =
+        || Ok(Layout { elem: elem(kind)?, rows, cols, ld, row_major: false, batch: 1, stride: 0, pointers: false });
     // SAFETY: the same contract.
-    unsafe { create(out, layout) }
+    Status::edge(|| unsafe { Status::create(out, layout) })
 }
 
 /// Creates a preference.
@@ -309,7 +266,7 @@ pub unsafe extern "C" fn cublasLtMatrixLayoutCreate(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasLtMatmulPreferenceCreate(out: *mut *mut Preference) -> c_int {
     // SAFETY: the same contract.
-    unsafe { create(out, Ok(Preference)) }
+    Status::edge(|| unsafe { Status::create(out, || Ok(Preference)) })
 }
 
 macro_rules! exported {
@@ -323,7 +280,7 @@ macro_rules! exported {
             object: *mut $object, attribute: c_int, value: *const c_void, bytes: usize,
         ) -> c_int {
             // SAFETY: the same contract.
-            unsafe { set(object, attribute, value, bytes) }
+            Status::edge(|| unsafe { set(object, attribute, value, bytes) })
         }
         /// Destroys the object.
         ///
@@ -332,7 +289,7 @@ macro_rules! exported {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $destroy(object: *mut $object) -> c_int {
             // SAFETY: the same contract.
-            unsafe { destroy(object) }
+            Status::edge(|| unsafe { Status::destroy(object) })
         }
     )*};
 }

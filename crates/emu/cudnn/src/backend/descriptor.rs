@@ -1,15 +1,16 @@
 //! A descriptor: its kind, its attributes, and what finalising it adds.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+
+use deepum_emu_abi::edge::Failure;
+use deepum_emu_abi::refused;
 
 use super::graph::{Engine, Graph, Plan};
 use super::names::{attr, kind, settable, ty};
-use crate::edge::{Outcome, Status};
 use crate::handle::Handle;
-use crate::refusals::refuse;
+use crate::status::{Outcome, Status};
 
 /// The value of an attribute.
 #[derive(Clone, Debug)]
@@ -45,17 +46,10 @@ pub struct Descriptor {
     plan: Option<Arc<Plan>>,
 }
 
-/// Says once, naming it, that something is not supported.
-fn refused(name: &CStr, said: &AtomicBool, status: Status) -> Status {
-    refuse(name, said);
-    status
-}
-
 impl Descriptor {
     pub fn new(kind: c_int) -> Result<Self, Status> {
-        static SAID: AtomicBool = AtomicBool::new(false);
         if settable(kind).is_none() {
-            return Err(refused(c"cuDNN graph operation of this kind", &SAID, Status::NotSupportedGraph));
+            return Err(refused!(Status::NotSupportedGraph, "cuDNN graph descriptor of kind {kind}"));
         }
         Ok(Self { kind, finalized: false, attributes: BTreeMap::new(), plan: None })
     }
@@ -73,7 +67,6 @@ impl Descriptor {
     }
 
     pub fn set(&mut self, name: c_int, value: Value) -> Outcome {
-        static SAID: AtomicBool = AtomicBool::new(false);
         if self.finalized {
             return Err(Status::BadParam);
         }
@@ -83,7 +76,7 @@ impl Descriptor {
             return Err(Status::NotFinalized);
         }
         if !settable(self.kind).unwrap_or_default().iter().any(|range| range.contains(&name)) {
-            return Err(refused(c"cuDNN backend attribute that was set", &SAID, Status::NotSupported));
+            return Err(refused!(Status::NotSupported, "cuDNN graph attribute {name} set for kind {}", self.kind));
         }
         self.attributes.insert(name, value);
         Ok(())
@@ -94,7 +87,9 @@ impl Descriptor {
         if !self.finalized {
             return Err(Status::NotFinalized);
         }
-        let value = self.attributes.get(&name).ok_or(Status::NotSupported)?;
+        let Some(value) = self.attributes.get(&name) else {
+            return Err(refused!(Status::NotSupported, "cuDNN graph attribute {name} asked of kind {}", self.kind));
+        };
         let same = match value {
             Value::Plain(own, _) => *own == kind,
             Value::Descriptors(_) => kind == ty::DESCRIPTOR,
@@ -176,13 +171,10 @@ impl Descriptor {
                 let graph_node = self.child(attr::HEURISTIC_GRAPH)?;
                 graph_node.expect_kind(kind::GRAPH)?;
                 // SAFETY: the caller's promise.
-                let engines = unsafe { graph_node.graph() }?.engines();
-                let mut configurations = Vec::new();
-                for engine in engines {
-                    // SAFETY: the caller's promise.
-                    configurations.push(unsafe { configuration(graph_node, engine) }?);
-                }
-                derived.push((attr::HEURISTIC_RESULTS, Value::Descriptors(configurations)));
+                let engines = unsafe { graph_node.graph() }?.engines().into_iter();
+                // SAFETY: the caller's promise.
+                let offers = engines.map(|engine| unsafe { configuration(graph_node, engine) });
+                derived.push((attr::HEURISTIC_RESULTS, Value::Descriptors(offers.collect::<Result<_, _>>()?)));
             }
             kind::ENGINE => {
                 let engine = self.engine()?;
@@ -245,7 +237,7 @@ impl Descriptor {
             _ => return Err(Status::BadParam),
         };
         // SAFETY: the caller's promise.
-        let capability = unsafe { crate::edge::get(handle) }?.capability;
+        let capability = unsafe { Status::get(handle) }?.capability;
         Graph::new(self.children(attr::GRAPH_OPS)?, capability)
     }
 }

@@ -1,19 +1,22 @@
 //! An operation graph, read: what memory it reads and writes, how much arithmetic it is, which engines can run it.
 //!
 //! A graph runs as one kernel. Tensors marked virtual live in registers; what remains is read or written once. A tensor that
-//! one operation writes and another reads is, for memory, written only.
+//! one operation writes and another reads is, for memory, written only. The arithmetic is that of convolutions, matrix products and
+//! attention; the few operations an element of the others are not counted.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use deepum_emu_abi::elem::Elem;
 use deepum_emu_abi::kernels::{CONV_DGRAD, CONV_FWD, CONV_WGRAD, GRAPH, Kernel};
 use deepum_emu_abi::params::{READ, WRITE};
+use deepum_emu_abi::refused;
 
 use super::descriptor::Descriptor;
 use super::names::{attr, kind};
-use crate::edge::{Outcome, Status};
 use crate::handle::Handle;
-use crate::tensor::{Elem, Tensor, convolution_flops};
+use crate::status::{Outcome, Status};
+use crate::tensor::{Tensor, convolution_flops, elem};
 
 /// A way to run a graph. cuDNN's engine numbers mean nothing across versions; ours are 0 and 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,11 +77,14 @@ pub struct Plan {
 /// The shape of a tensor descriptor. Vectorised layouts are not supported.
 pub fn tensor(node: &Descriptor) -> Result<Tensor, Status> {
     if node.longs(attr::TENSOR_VECTOR_COUNT).is_ok_and(|v| v.first().is_some_and(|n| *n != 1)) {
-        return Err(Status::NotSupported);
+        return Err(refused!(Status::NotSupported, "cuDNN graph with vectorised tensors"));
     }
     node.longs(attr::TENSOR_UNIQUE_ID)?;
-    let elem = Elem::new(node.int(attr::TENSOR_DATA_TYPE)?)?;
-    Tensor::new(elem, &node.longs(attr::TENSOR_DIMENSIONS)?, &node.longs(attr::TENSOR_STRIDES)?)
+    Tensor::new(
+        elem(node.int(attr::TENSOR_DATA_TYPE)?)?,
+        &node.longs(attr::TENSOR_DIMENSIONS)?,
+        &node.longs(attr::TENSOR_STRIDES)?,
+    )
 }
 
 impl Graph {
@@ -90,14 +96,11 @@ impl Graph {
         for operation in operations {
             graph.add(operation)?;
         }
-        if graph.touched.len() > graph.room() {
-            return Err(Status::NotSupportedGraph);
+        let (tensors, room) = (graph.touched.len(), graph.kernel.operands);
+        if tensors > room {
+            return Err(refused!(Status::NotSupportedGraph, "cuDNN graph of {tensors} tensors, more than {room},"));
         }
         Ok(graph)
-    }
-
-    fn room(&self) -> usize {
-        self.kernel.operands
     }
 
     fn add(&mut self, op: &Descriptor) -> Outcome {
@@ -155,7 +158,7 @@ impl Graph {
                 &[BAND_MASK_Y],
             )?,
             kind::SDPA_FORWARD => self.attention(op)?,
-            _ => return Err(Status::NotSupportedGraph),
+            _ => return Err(Status::BadParam),
         }
         Ok(())
     }
@@ -174,16 +177,14 @@ impl Graph {
         Ok(shapes)
     }
 
-    /// An operation with a few operations an element, of which those tensors count that are there.
+    /// An operation whose arithmetic is not counted, of which those tensors count that are there.
     fn elementwise(&mut self, op: &Descriptor, inputs: &[c_int], outputs: &[c_int]) -> Outcome {
-        let mut largest = 0;
         let inputs = inputs.iter().map(|name| (*name, READ));
         for (name, access) in inputs.chain(outputs.iter().map(|name| (*name, WRITE))) {
             if let Ok(node) = op.child(name) {
-                largest = largest.max(self.touch(node, access)?.elements());
+                self.touch(node, access)?;
             }
         }
-        self.flops += largest as f64;
         Ok(())
     }
 
@@ -249,11 +250,11 @@ impl Graph {
 
 impl Plan {
     /// Launches it. `pointer` gives the device address of a tensor by its number.
-    pub fn run(&self, handle: &Handle, pointer: impl Fn(i64) -> Option<u64>) -> Outcome {
+    pub fn run(&self, handle: &Handle, pointer: impl Fn(i64) -> Option<*const c_void>) -> Outcome {
         let graph = &self.graph;
         let mut operands = Vec::with_capacity(graph.touched.len());
         for touched in &graph.touched {
-            let at = pointer(touched.uid).filter(|at| *at != 0).ok_or(Status::BadParam)?;
+            let at = pointer(touched.uid).filter(|at| !at.is_null()).ok_or(Status::BadParam)?;
             operands.push(touched.tensor.operand(at, touched.access));
         }
         let class = graph.product.unwrap_or(Elem::F32).class(self.engine == Engine::TensorCores);

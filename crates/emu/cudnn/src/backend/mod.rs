@@ -17,10 +17,12 @@ mod names;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use deepum_emu_abi::edge::Failure;
+
 use self::descriptor::{Descriptor, Value};
 use self::names::{attr, kind, ty};
-use crate::edge::{Status, create, destroy, edge, get, put};
 use crate::handle::Handle;
+use crate::status::Status;
 
 /// What `cudnnBackendDescriptor_t` points to.
 #[derive(Debug)]
@@ -38,11 +40,9 @@ impl Slot {
 /// `out` is null or valid for writing a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, out: *mut *mut Slot) -> c_int {
-    edge(|| {
-        let slot = Slot(Mutex::new(Descriptor::new(kind)?.into()));
-        // SAFETY: the caller's promise.
-        unsafe { create(out, slot) }
-    })
+    let slot = || Ok(Slot(Mutex::new(Descriptor::new(kind)?.into())));
+    // SAFETY: the caller's promise.
+    Status::edge(|| unsafe { Status::create(out, slot) })
 }
 
 /// Destroys a descriptor; others that it was set in keep what they need.
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, out: *mut *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendDestroyDescriptor(slot: *mut Slot) -> c_int {
     // SAFETY: the caller's promise.
-    edge(|| unsafe { destroy(slot) })
+    Status::edge(|| unsafe { Status::destroy(slot) })
 }
 
 /// Sets an attribute of a descriptor that is not finalised.
@@ -67,26 +67,26 @@ pub unsafe extern "C" fn cudnnBackendSetAttribute(
     count: i64,
     elements: *const c_void,
 ) -> c_int {
-    edge(|| {
+    Status::edge(|| {
         // SAFETY: the caller's promise.
-        let slot = unsafe { get(slot) }?;
+        let slot = unsafe { Status::get(slot) }?;
         let count = usize::try_from(count).map_err(|_| Status::BadParam)?;
         if elements.is_null() && count > 0 {
             return Err(Status::NullPointer);
         }
         let value = if kind == ty::DESCRIPTOR {
             // SAFETY: the caller's promise.
-            let pointers = unsafe { crate::edge::array(elements.cast::<*const Slot>(), count) }?;
+            let pointers = unsafe { Status::array(elements.cast::<*const Slot>(), count) }?;
             let mut nodes = Vec::with_capacity(count);
             for pointer in pointers {
                 // SAFETY: the caller's promise.
-                nodes.push(unsafe { get(pointer) }?.get().clone());
+                nodes.push(unsafe { Status::get(pointer) }?.get().clone());
             }
             Value::Descriptors(nodes)
         } else {
             let bytes = ty::size(kind)?.checked_mul(count).ok_or(Status::BadParam)?;
             // SAFETY: the caller's promise.
-            Value::Plain(kind, unsafe { crate::edge::array(elements.cast::<u8>(), bytes) }?)
+            Value::Plain(kind, unsafe { Status::array(elements.cast::<u8>(), bytes) }?)
         };
         std::sync::Arc::make_mut(&mut slot.get()).set(name, value)
     })
@@ -106,9 +106,9 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
     available: *mut i64,
     elements: *mut c_void,
 ) -> c_int {
-    edge(|| {
+    Status::edge(|| {
         // SAFETY: the caller's promise.
-        let descriptor = unsafe { get(slot) }?.get().clone();
+        let descriptor = unsafe { Status::get(slot) }?.get().clone();
         let value = descriptor.get(name, kind)?;
         let room = usize::try_from(requested).unwrap_or(0);
         let asks = elements.is_null() || room == 0;
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
             // Programs that bring room take this for the number filled, and use that many.
             let count = if asks { value.count() } else { value.count().min(room) };
             // SAFETY: not null, so valid by the caller's promise.
-            unsafe { put(available, count as i64) }?;
+            unsafe { Status::put(available, count as i64) }?;
         }
         if asks {
             return Ok(());
@@ -129,10 +129,10 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
             }
             Value::Descriptors(nodes) => {
                 // SAFETY: the caller's promise.
-                let slots = unsafe { crate::edge::array(elements.cast::<*const Slot>(), room.min(nodes.len())) }?;
+                let slots = unsafe { Status::array(elements.cast::<*const Slot>(), room.min(nodes.len())) }?;
                 for (slot, node) in slots.into_iter().zip(nodes) {
                     // SAFETY: the caller's promise.
-                    *unsafe { get(slot) }?.get() = node.clone();
+                    *unsafe { Status::get(slot) }?.get() = node.clone();
                 }
             }
         }
@@ -147,8 +147,8 @@ pub unsafe extern "C" fn cudnnBackendGetAttribute(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendFinalize(slot: *mut Slot) -> c_int {
     // SAFETY: the caller's promise; handles inside attributes are live by the same contract.
-    edge(|| unsafe {
-        let slot = get(slot)?;
+    Status::edge(|| unsafe {
+        let slot = Status::get(slot)?;
         std::sync::Arc::make_mut(&mut slot.get()).finalize()
     })
 }
@@ -159,9 +159,10 @@ pub unsafe extern "C" fn cudnnBackendFinalize(slot: *mut Slot) -> c_int {
 /// Pointers are null or live.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnBackendExecute(handle: *mut Handle, plan: *const Slot, pack: *const Slot) -> c_int {
-    edge(|| {
+    Status::edge(|| {
         // SAFETY: the caller's promise.
-        let (handle, plan, pack) = unsafe { (get(handle)?, get(plan)?.get().clone(), get(pack)?.get().clone()) };
+        let (handle, plan, pack) =
+            unsafe { (Status::get(handle)?, Status::get(plan)?.get().clone(), Status::get(pack)?.get().clone()) };
         pack.expect_kind(kind::VARIANT_PACK)?;
         let ids = pack.longs(attr::VARIANT_PACK_UNIQUE_IDS)?;
         let pointers = pack.longs(attr::VARIANT_PACK_DATA_POINTERS)?;
@@ -170,7 +171,7 @@ pub unsafe extern "C" fn cudnnBackendExecute(handle: *mut Handle, plan: *const S
         }
         plan.plan()?.run(handle, |uid| {
             let at = ids.iter().position(|id| *id == uid)?;
-            Some(pointers[at].cast_unsigned())
+            Some(std::ptr::without_provenance(usize::try_from(pointers[at].cast_unsigned()).ok()?))
         })
     })
 }

@@ -118,7 +118,7 @@ pub mod attr {
 pub mod ty {
     use std::ffi::c_int;
 
-    use crate::edge::Status;
+    use crate::status::Status;
 
     pub const HANDLE: c_int = 0;
     pub const INT64: c_int = 3;
