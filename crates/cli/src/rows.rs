@@ -103,7 +103,7 @@ impl Row {
             faults_first_iteration: first.map(|(from, to)| to.faults - from.faults),
             faults_per_steady_iteration: per_steady(|at| at.faults),
             bytes_h2d: totals.h2d_user + totals.h2d_fault + totals.h2d_tree,
-            bytes_d2h: totals.d2h_user + totals.d2h_fault + totals.d2h_eviction,
+            bytes_d2h: totals.d2h_user + totals.d2h_eviction,
             bytes_h2d_per_steady_iteration: per_steady(|at| at.h2d),
             bytes_d2h_per_steady_iteration: per_steady(|at| at.d2h),
             launches: totals.launches,

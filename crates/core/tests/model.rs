@@ -60,7 +60,7 @@ impl Sim {
                     let block = UmBlock::containing(range.start);
                     self.tell(&Event::Migrated(Migration { block, bytes: range.len, from, to, cause, at: end }));
                 }
-                Notice::GpuFaultReplay { .. } | Notice::CpuFault { .. } => {}
+                Notice::GpuFaultReplay { .. } => {}
             }
         }
     }

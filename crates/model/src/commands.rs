@@ -1,10 +1,10 @@
-//! Whole commands: migrate, discard, access from the host.
+//! Whole commands: migrate, discard.
 
 use crate::chunks::List;
 use crate::memory::{ModelError, UnifiedMemory};
-use crate::notice::{Notice, PageOp};
+use crate::notice::PageOp;
 use crate::pages::{PAGE, PAGES, PageMask};
-use crate::residency::{device_at, pages_of};
+use crate::residency::device_at;
 use deepum_core::event::MigrationCause;
 use deepum_core::units::{AddrRange, Nanos, Place, UmBlock};
 
@@ -111,34 +111,6 @@ impl UnifiedMemory {
             }
         }
         Ok(cpu)
-    }
-
-    /// The program's processor reads or writes `range`: its pages come to the host, block by block, each like a
-    /// fault (one block cost, one notice). Answers from when the access is over; at once where all is at home.
-    ///
-    /// # Errors
-    /// [`ModelError::NotManaged`], [`ModelError::OutOfMemory`].
-    pub fn host_access(&mut self, range: AddrRange, write: bool, now: Nanos) -> Result<Nanos, ModelError> {
-        self.check(range)?;
-        let mut at = now;
-        for block in range.blocks() {
-            let Some(slot) = self.space.slot(block) else { continue };
-            let pages = part_of(range, block);
-            let missing = pages.without(self.blocks[slot].host);
-            at = at.max(self.blocks[slot].host_arrives);
-            if let Some(first) = missing.first() {
-                let addr = pages_of(block, first, 1).start;
-                self.notices.push(Notice::CpuFault { addr, write, at });
-                at += self.profile.block_cost;
-                at = self.bring_home(slot, missing, MigrationCause::Coherence, at)?;
-            }
-            let home = &mut self.blocks[slot];
-            home.host_mapped = true;
-            if write {
-                home.host_discarded = home.host_discarded.without(pages);
-            }
-        }
-        Ok(at)
     }
 
     fn check(&self, range: AddrRange) -> Result<(), ModelError> {

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! KernelRun ──touches──► fault batch ──► UnifiedMemory ──► copy engines (one timeline per direction)
-//! migrate, discard, host access ───────►     │
+//! migrate, discard ────────────────────►     │
 //!                                            └──► notices (what the driver tells tools), page operations
 //!                                                 (what a device with real bytes must do), totals
 //! ```
@@ -24,7 +24,7 @@
 //! Invariants: same calls, same answers; a populated page is in one place; root chunks and device memory
 //! proper never exceed the usable memory; nothing here panics on any input.
 //!
-//! Not modelled: thrashing detection (pinning, throttling), access counters, read duplication, memory
+//! Not modelled: the program's processor touching managed memory, thrashing detection (pinning, throttling), access counters, read duplication, memory
 //! advice, MIG, ATS and HMM. Partial blocks: a managed range is whole UM blocks (the driver would use
 //! smaller chunks for the rest of the last one).
 //!

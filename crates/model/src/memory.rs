@@ -1,7 +1,7 @@
 //! Where everything is, and every operation that changes it.
 //!
 //! This file is the door: options, errors, ranges, device and host memory proper, notices. What the driver does
-//! to the pages of one block is in `residency`; whole commands (migrate, discard, host access) in `commands`;
+//! to the pages of one block is in `residency`; whole commands (migrate, discard) in `commands`;
 //! fault batches in `service`.
 
 use crate::chunks::Chunks;
@@ -11,7 +11,7 @@ use crate::pages::PageMask;
 use crate::profile::Profile;
 use crate::space::Space;
 use crate::totals::Totals;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 
 /// What a run overrides or asks for beyond its [`Profile`].
 #[derive(Clone, Debug)]
@@ -218,12 +218,6 @@ impl UnifiedMemory {
         Ok(())
     }
 
-    /// The managed range around `addr`, as it was mapped.
-    #[must_use]
-    pub fn managed_range(&self, addr: DevAddr) -> Option<AddrRange> {
-        self.space.range_around(addr)
-    }
-
     /// Takes `bytes` of device memory proper (pinned; evicts managed blocks, facts 4.2); the answer is when
     /// the room is there.
     ///
@@ -247,8 +241,6 @@ impl UnifiedMemory {
                 }
             }
         }
-        let device = &mut self.devices[d];
-        device.totals.peak_proper = device.totals.peak_proper.max(device.proper);
         Ok(ready.max(cpu))
     }
 
@@ -332,12 +324,6 @@ impl UnifiedMemory {
             !due
         });
         out[before..].sort_by_key(Notice::at);
-    }
-
-    /// The time of the earliest notice not handed over yet.
-    #[must_use]
-    pub fn next_notice(&self) -> Option<Nanos> {
-        self.notices.iter().map(Notice::at).min()
     }
 
     /// Hands over the page operations so far, in order.

@@ -3,7 +3,7 @@
 
 use crate::pages::PageMask;
 use deepum_core::event::MigrationCause;
-use deepum_core::units::{AddrRange, DevAddr, DeviceId, Nanos, Place, UmBlock};
+use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
 
 /// One thing the driver reports to tools, with its virtual time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,15 +50,6 @@ pub enum Notice {
         /// When.
         at: Nanos,
     },
-    /// The program's processor touched bytes that were on a GPU or nowhere. One per block and access.
-    CpuFault {
-        /// First page touched.
-        addr: DevAddr,
-        /// Whether it was a write.
-        write: bool,
-        /// When.
-        at: Nanos,
-    },
 }
 
 impl Notice {
@@ -66,7 +57,7 @@ impl Notice {
     #[must_use]
     pub fn at(&self) -> Nanos {
         match *self {
-            Self::GpuFault { at, .. } | Self::GpuFaultReplay { at, .. } | Self::CpuFault { at, .. } => at,
+            Self::GpuFault { at, .. } | Self::GpuFaultReplay { at, .. } => at,
             Self::Migration { end, .. } => end,
         }
     }

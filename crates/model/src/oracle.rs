@@ -16,7 +16,6 @@ const ROOM: usize = 3;
 enum Op {
     Migrate { block: u64, first: u32, len: u32, to: Option<u8> },
     Discard { block: u64, first: u32, len: u32, unmap: bool },
-    Host { block: u64, first: u32, len: u32 },
     Kernel { device: u8, block: u64, page: u32 },
     Proper { device: u8, take: bool },
 }
@@ -29,7 +28,6 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(block, (first, len), to)| Op::Migrate { block, first, len, to }),
         3 => (0..BLOCKS, span(), any::<bool>())
             .prop_map(|(block, (first, len), unmap)| Op::Discard { block, first, len, unmap }),
-        1 => (0..BLOCKS, span()).prop_map(|(block, (first, len))| Op::Host { block, first, len }),
         4 => (device.clone(), 0..BLOCKS, 0u32..512)
             .prop_map(|(device, block, page)| Op::Kernel { device, block, page }),
         1 => (device, any::<bool>()).prop_map(|(device, take)| Op::Proper { device, take }),
@@ -154,7 +152,6 @@ impl Slow {
                     self.settle(d, block);
                 }
             }
-            Op::Host { block, first, len } => self.home(block, first..first + len, true),
             Op::Kernel { device, block, page } => {
                 let to = Place::Device(DeviceId(device));
                 if self.pages.get(&(block, page)).is_some_and(|p| p.at == to) {
@@ -193,7 +190,6 @@ fn apply(mem: &mut UnifiedMemory, op: &Op, now: &mut Nanos) -> bool {
             mem.migrate(pages(block, first, len), to, *now).map(|m| m.ordered)
         }
         Op::Discard { block, first, len, unmap } => mem.discard(pages(block, first, len), unmap, *now),
-        Op::Host { block, first, len } => mem.host_access(pages(block, first, len), true, *now),
         Op::Kernel { device, block, page } => {
             let touch = Touch { range: pages(block, page, 1), write: true, phase: 0 };
             let mut run = KernelRun::new(DeviceId(device), Accessor::Kernel, &[touch], Nanos(9));

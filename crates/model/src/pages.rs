@@ -18,8 +18,6 @@ pub struct PageMask([u64; 8]);
 impl PageMask {
     /// No page.
     pub const EMPTY: Self = Self([0; 8]);
-    /// All 512 pages.
-    pub const FULL: Self = Self([u64::MAX; 8]);
 
     /// Pages `from` up to but without `to`; both are clipped to the block.
     #[must_use]

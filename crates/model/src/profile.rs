@@ -46,8 +46,6 @@ pub struct Profile {
     pub context: Bytes,
     /// Host memory.
     pub host_memory: Bytes,
-    /// Compute capability of the real card.
-    pub compute_capability: (u32, u32),
     /// Compute capability that the emulated device reports: at least 8.0.
     pub reported_compute_capability: (u32, u32),
     /// Streaming multiprocessors.
@@ -162,7 +160,7 @@ numbers! {
     /// `[card]` of a card's file.
     Card {
         memory_bytes: 1e9..=1e12, context_mib: 1.0..=2048.0, host_memory_gib: 8.0..=8192.0,
-        cc_major: 7.0..=12.0, cc_minor: 0.0..=9.0, reported_cc_major: 8.0..=12.0, reported_cc_minor: 0.0..=9.0,
+        reported_cc_major: 8.0..=12.0, reported_cc_minor: 0.0..=9.0,
         sms: 1.0..=256.0, threads_per_sm: 1024.0..=2048.0, clock_khz: 5e5..=4e6, memory_clock_khz: 5e5..=2e7,
         memory_bus_bits: 64.0..=8192.0, l2_mib: 1.0..=256.0,
         memory_gb_s: 100.0..=10_000.0, memory_achieved_percent: 50.0..=100.0,
@@ -225,23 +223,18 @@ impl Profile {
         Self::parse(name, card, DRIVER)
     }
 
-    /// Rate of `precision`, in operations per second.
-    #[must_use]
-    pub fn flop_rate(&self, precision: Precision) -> f64 {
-        match precision {
-            Precision::Fp64 => self.flops.fp64,
-            Precision::Fp32 => self.flops.fp32,
-            Precision::Tf32 => self.flops.tf32,
-            Precision::Half => self.flops.half,
-        }
-    }
-
     /// Roofline time of a kernel that touches `bytes` of device memory and does `flops` operations.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "a float to integer cast saturates; a kernel of 500 years may")]
     pub fn kernel_time(&self, bytes: Bytes, flops: f64, precision: Precision) -> Nanos {
         let memory = bytes.0 as f64 / self.memory_bandwidth;
-        let arithmetic = flops.max(0.0) / self.flop_rate(precision);
+        let rate = match precision {
+            Precision::Fp64 => self.flops.fp64,
+            Precision::Fp32 => self.flops.fp32,
+            Precision::Tf32 => self.flops.tf32,
+            Precision::Half => self.flops.half,
+        };
+        let arithmetic = flops.max(0.0) / rate;
         Nanos((memory.max(arithmetic) * 1e9) as u64)
     }
 
@@ -263,7 +256,6 @@ impl Profile {
             memory: Bytes(card.memory_bytes as u64),
             context: Bytes::mib(card.context_mib as u64),
             host_memory: Bytes::gib(card.host_memory_gib as u64),
-            compute_capability: (card.cc_major as u32, card.cc_minor as u32),
             reported_compute_capability: (card.reported_cc_major as u32, card.reported_cc_minor as u32),
             sms: card.sms as u32,
             threads_per_sm: card.threads_per_sm as u32,

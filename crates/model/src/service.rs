@@ -51,13 +51,10 @@ impl UnifiedMemory {
         let duplicates_of = |pages: PageMask| u64::from(pages.count()) * extra / 100;
         self.devices[d].batch = self.devices[d].batch.wrapping_add(1);
         let batch = self.devices[d].batch;
-        let pages: u64 = faults.iter().map(|f| u64::from(f.pages.count())).sum();
-        let entries = pages + faults.iter().map(|f| duplicates_of(f.pages)).sum::<u64>();
+        let entries: u64 = faults.iter().map(|f| u64::from(f.pages.count()) + duplicates_of(f.pages)).sum();
         let totals = &mut self.devices[d].totals;
         totals.fault_batches += 1;
-        totals.fault_pages += pages;
         totals.fault_entries += entries;
-        totals.fault_blocks += faults.len() as u64;
 
         let mut cpu = at + self.profile.batch_cost + Nanos(self.profile.entry_cost.0 * entries);
         let mut arrived = cpu;

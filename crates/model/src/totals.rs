@@ -39,10 +39,6 @@ impl ByCause {
 pub struct Totals {
     /// Fault-buffer entries, duplicates included.
     pub fault_entries: u64,
-    /// Distinct faulted pages, summed over batches.
-    pub fault_pages: u64,
-    /// Pairs of (batch, block): what a tool that aggregates to blocks counts.
-    pub fault_blocks: u64,
     /// Fault batches served.
     pub fault_batches: u64,
     /// Managed bytes copied to this device (from the host or another device).
@@ -71,6 +67,4 @@ pub struct Totals {
     pub compute: Nanos,
     /// Most managed bytes resident at once.
     pub peak_managed: Bytes,
-    /// Most device memory proper at once.
-    pub peak_proper: Bytes,
 }

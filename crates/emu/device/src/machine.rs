@@ -316,10 +316,8 @@ impl State {
     }
 
     fn note<R>(&mut self, result: &CuResult<R>) {
-        match result {
-            Err(CuError::OutOfMemory) => self.totals.out_of_memory += 1,
-            Err(CuError::NotSupported) => self.totals.refused += 1,
-            _ => {}
+        if matches!(result, Err(CuError::OutOfMemory)) {
+            self.totals.out_of_memory += 1;
         }
     }
 
@@ -339,7 +337,7 @@ impl State {
         let sums = &mut self.totals;
         let each = (0u8..).zip(&self.gpus).map(|(n, gpu)| (self.memory.totals(DeviceId(n)), gpu.device_bytes));
         let (mut entries, mut batches, mut stall, mut peak, mut device) = (0, 0, 0, 0, 0);
-        let (mut h2d, mut d2h, mut plain) = ([0; 3], [0; 3], [0; 2]);
+        let (mut h2d, mut d2h, mut plain) = ([0; 3], [0; 2], [0; 2]);
         for (t, bytes) in each {
             entries += t.fault_entries;
             batches += t.fault_batches;
@@ -349,7 +347,7 @@ impl State {
             for (sum, part) in h2d.iter_mut().zip([t.bytes_in.user, t.bytes_in.coherence, t.bytes_in.prefetch]) {
                 *sum += part.0;
             }
-            for (sum, part) in d2h.iter_mut().zip([t.bytes_out.user, t.bytes_out.coherence, t.bytes_out.eviction]) {
+            for (sum, part) in d2h.iter_mut().zip([t.bytes_out.user, t.bytes_out.eviction]) {
                 *sum += part.0;
             }
             plain[0] += t.plain_bytes_in.0;
@@ -358,7 +356,7 @@ impl State {
         (sums.fault_entries, sums.fault_batches, sums.stall_ns) = (entries, batches, stall);
         (sums.peak_resident, sums.device_bytes) = (peak, device);
         [sums.h2d_user, sums.h2d_fault, sums.h2d_tree] = h2d;
-        [sums.d2h_user, sums.d2h_fault, sums.d2h_eviction] = d2h;
+        [sums.d2h_user, sums.d2h_eviction] = d2h;
         [sums.copied_h2d, sums.copied_d2h] = plain;
         sums.virtual_ns = self.host.0;
         sums.settles = pace.settles();

@@ -3,7 +3,7 @@
 /// First eight bytes of a log.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DEEPUMFL");
 /// Version of this layout; any change of an offset below is a new version.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Length of the header; entries start here.
 pub const HEADER: usize = 4096;
 /// Length of one entry.
@@ -70,8 +70,6 @@ totals! {
     h2d_tree,
     /// Managed bytes moved to the host by migrate and prefetch calls.
     d2h_user,
-    /// Managed bytes moved to the host by faults of the host.
-    d2h_fault,
     /// Managed bytes moved to the host by eviction.
     d2h_eviction,
     /// Bytes copied to a device by copy calls.
@@ -80,7 +78,7 @@ totals! {
     copied_d2h,
     /// Virtual time kernels stood still for faults, ns, over all devices.
     stall_ns,
-    /// Most managed bytes on devices at one time.
+    /// Most managed bytes on a device at one time, summed over devices.
     peak_resident,
     /// Device bytes allocated at the end, device memory proper.
     device_bytes,

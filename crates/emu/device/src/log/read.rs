@@ -113,9 +113,9 @@ mod tests {
         assert!(matches!(FlightLog::parse(b"DEEPUMFL"), Err(LogError::NotALog)));
         let mut page = [0; 4096];
         page[..8].copy_from_slice(b"DEEPUMFL");
-        page[8] = 2;
-        assert!(matches!(FlightLog::parse(&page), Err(LogError::Version { have: 2 })));
         page[8] = 1;
+        assert!(matches!(FlightLog::parse(&page), Err(LogError::Version { have: 1 })));
+        page[8] = 2;
         page[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(FlightLog::parse(&page).unwrap().entries.is_empty(), "the count is bounded by the file");
     }

@@ -115,10 +115,5 @@ pub(super) fn encode(notice: &Notice, wide: bool, put: &mut dyn FnMut(u8, &[u8])
             };
             put(&entry.word(4, batch).long(8, at.0).long(16, at.0));
         }
-        Notice::CpuFault { addr, write, at } => {
-            // Which of the program's threads it was, and where, is not known to the device.
-            let entry = Entry::new(event::CPU_FAULT).byte(1, access(write));
-            put(&entry.long(8, addr.0).long(16, at.0).word(24, std::process::id()));
-        }
     }
 }

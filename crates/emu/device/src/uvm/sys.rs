@@ -45,7 +45,6 @@ pub(super) mod request {
 }
 
 pub(super) mod event {
-    pub const CPU_FAULT: u8 = 1;
     pub const MIGRATION: u8 = 2;
     pub const GPU_FAULT: u8 = 3;
     pub const GPU_FAULT_REPLAY: u8 = 4;
