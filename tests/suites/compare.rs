@@ -19,6 +19,8 @@ fn compare() -> (String, Value) {
         .args([&python(Torch::Cu13), &root().join("tests/train/language_model.py")])
         .args(["gpt2", "--iterations", "6"])
         .env("HF_HUB_OFFLINE", "1")
+        // Each run says for itself whether it has the shim.
+        .env("DEEPUM", "0")
         .output()
         .expect("the deepum executable starts");
     let stdout = String::from_utf8(output.stdout).expect("JSON is UTF-8");
@@ -32,10 +34,29 @@ fn row<'a>(json: &'a Value, policy: &str) -> &'a Value {
     rows.iter().find(|row| row["policy"] == policy).unwrap_or_else(|| panic!("no row {policy}"))
 }
 
+/// What a row has, whatever became of the run; figures it did not get to are null.
+const FIELDS: [&str; 10] = [
+    "policy",
+    "outcome",
+    "virtual_seconds",
+    "steady_seconds_per_iteration",
+    "faults_first_iteration",
+    "faults_per_steady_iteration",
+    "bytes_h2d",
+    "bytes_d2h",
+    "launches",
+    "share_of_ideal",
+];
+
 #[test]
 fn every_way_is_run_once_and_figures_repeat() {
     let (text, json) = compare();
     assert_eq!(json["schema"], "deepum-compare/1");
+    let rows = json["rows"].as_array().expect("rows is a list");
+    assert_eq!(rows.len(), 5);
+    for (row, field) in rows.iter().flat_map(|row| FIELDS.map(|field| (row, field))) {
+        assert!(row.get(field).is_some(), "{} has no {field}", row["policy"]);
+    }
     assert_eq!(row(&json, "plain")["outcome"], "out_of_memory");
     for policy in ["demand", "next_block", "deepum", "unlimited"] {
         assert_eq!(row(&json, policy)["outcome"], "ok", "{policy}");
@@ -45,6 +66,7 @@ fn every_way_is_run_once_and_figures_repeat() {
     };
     assert_eq!(number("unlimited", "faults_per_steady_iteration"), 0.0);
     assert_eq!(number("unlimited", "share_of_ideal"), 1.0);
+    assert_eq!(number("unlimited", "iterations"), 6.0);
     for policy in ["demand", "deepum"] {
         assert!(number(policy, "bytes_h2d") > 0.0 && number(policy, "bytes_d2h") > 0.0);
         assert_eq!(number(policy, "launches"), number("unlimited", "launches"), "the shim adds no launch");
