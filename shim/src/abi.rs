@@ -13,7 +13,7 @@ pub const OUT_OF_MEMORY: Status = 2;
 
 /// Any pointer or handle.
 pub type Ptr = *mut c_void;
-/// `CUdeviceptr`.
+/// A device address: `CUdeviceptr`, and the `void *` of the runtime API that is one.
 pub type DevPtr = u64;
 /// `CUdevice`.
 pub type Dev = c_int;

@@ -8,11 +8,13 @@
 //! Not here: which allocations live, and whether one more may be promised ([`crate::registry`]).
 
 use crate::abi::{DevPtr, Extent, OUT_OF_MEMORY, PitchedPtr, Ptr, SUCCESS, Status};
+use crate::real::{LastError, file_of};
 use crate::registry::{Released, adopt, fits, managed, release};
 use crate::{launch, link, log, stage, symbols};
 use deepum_core::units::{Bytes, DevAddr, UmBlock};
 use deepum_protocol::shared::ShimCounter;
-use std::ffi::{CStr, c_uint};
+use std::ffi::c_uint;
+use std::marker::PhantomData;
 
 /// From this size on an allocation becomes managed.
 const LARGE: Bytes = Bytes::mib(1);
@@ -35,37 +37,67 @@ fn stays_device_memory(bytes: Bytes, caller: usize) -> bool {
 
 /// NCCL, NVSHMEM and UCX export or pin what they allocate.
 fn is_communication_library(caller: usize) -> bool {
-    // SAFETY: all zero is a valid Dl_info.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for; the result is ours.
-    if unsafe { libc::dladdr(caller as *const _, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return false;
-    }
-    // SAFETY: on success the name is a C string of a loaded library.
-    let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
-    let file = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
     const PREFIXES: [&[u8]; 7] =
         [b"libnccl", b"libnvshmem", b"nvshmem_", b"libucp.so", b"libuct.so", b"libucs.so", b"libucc"];
-    PREFIXES.iter().any(|prefix| file.starts_with(prefix))
+    file_of(caller as *const _).is_some_and(|(file, _)| PREFIXES.iter().any(|prefix| file.starts_with(prefix)))
 }
 
-/// An allocation of `bytes`: managed by `make_managed(rounded, &mut address)`, or as it was by `make_device()`.
-fn allocate(
-    bytes: Bytes,
-    caller: usize,
-    make_managed: impl FnOnce(usize, &mut DevPtr) -> Option<Status>,
-    make_device: impl FnOnce() -> Status,
-) -> Result<DevPtr, Status> {
+/// The API that an allocation comes by.
+pub trait Door {
+    /// Gives the thread the context that this API would give it.
+    fn make_context();
+    /// Makes `len` bytes of managed memory; nothing if there is no such function.
+    fn managed(len: usize, out: &mut DevPtr) -> Option<Status>;
+}
+
+/// The runtime API.
+pub enum Runtime {}
+
+impl Door for Runtime {
+    fn make_context() {
+        link::make_runtime_context();
+    }
+    fn managed(len: usize, out: &mut DevPtr) -> Option<Status> {
+        let make = symbols::genuine::cudaMallocManaged.get()?;
+        let last_error = LastError::now();
+        // SAFETY: the result is ours.
+        let status = unsafe { make(out, len, ATTACH_GLOBAL) };
+        // Out of memory is for the program to hear; any other failure is ours, and there is another way.
+        if status != SUCCESS && status != OUT_OF_MEMORY {
+            last_error.restore();
+        }
+        Some(status)
+    }
+}
+
+/// The driver API.
+pub enum Driver {}
+
+impl Door for Driver {
+    fn make_context() {}
+    fn managed(len: usize, out: &mut DevPtr) -> Option<Status> {
+        let make = symbols::genuine::cuMemAllocManaged.get()?;
+        // SAFETY: the result is ours.
+        Some(unsafe { make(out, len, ATTACH_GLOBAL) })
+    }
+}
+
+/// An allocation of `bytes`: managed, and handed to `put`, or as it was by `device`.
+fn allocate<D: Door>(bytes: Bytes, caller: usize, put: impl FnOnce(DevPtr), device: impl FnOnce() -> Status) -> Status {
+    /// More than any address space has.
+    const IMPOSSIBLE: usize = 1 << 62;
     let len = bytes.round_up_to_blocks();
     // Past the address space nothing is worth a second thought: the driver words the error.
     if stays_device_memory(bytes, caller) || bytes > Bytes(1 << 46) {
         count(ShimCounter::AllocationsKept);
-        return Err(make_device());
+        return device();
     }
+    D::make_context();
     link::start();
     if !stage::ready() {
-        return Err(make_device());
+        return device();
     }
+    let mut address = 0;
     if !fits(len) {
         count(ShimCounter::AllocationsRefused);
         log::once!(
@@ -73,10 +105,11 @@ fn allocate(
              CUDA's out-of-memory",
             managed()
         );
-        return Err(OUT_OF_MEMORY);
+        // Asked for what cannot be, CUDA says so in each of its ways: also as the runtime's last error.
+        D::managed(IMPOSSIBLE, &mut address);
+        return OUT_OF_MEMORY;
     }
-    let mut address = 0;
-    match make_managed(usize::try_from(len.0).unwrap_or(usize::MAX), &mut address) {
+    match D::managed(usize::try_from(len.0).unwrap_or(usize::MAX), &mut address) {
         Some(SUCCESS) => {
             if address % UmBlock::SIZE.0 != 0 {
                 log::once!("the driver placed managed memory at {address:#x}, not at the start of a UM block");
@@ -84,33 +117,19 @@ fn allocate(
             count(ShimCounter::AllocationsManaged);
             adopt(DevAddr(address), len);
             log::debug(|| format!("{len} of managed memory at {address:#x}"));
-            Ok(address)
+            put(address);
+            SUCCESS
         }
-        Some(OUT_OF_MEMORY) => Err(OUT_OF_MEMORY),
+        Some(OUT_OF_MEMORY) => OUT_OF_MEMORY,
         failed => {
             log::once!(
                 "the driver makes no managed memory ({}): this allocation and those like it stay device memory",
                 failed.map_or("no such function".to_owned(), |status| format!("error {status}"))
             );
             count(ShimCounter::AllocationsKept);
-            Err(make_device())
+            device()
         }
     }
-}
-
-fn runtime_managed(len: usize, out: &mut DevPtr) -> Option<Status> {
-    let make = symbols::genuine::cudaMallocManaged.get()?;
-    let mut address: Ptr = std::ptr::null_mut();
-    // SAFETY: the result is ours.
-    let status = unsafe { make(&raw mut address, len, ATTACH_GLOBAL) };
-    *out = address as DevPtr;
-    Some(status)
-}
-
-fn driver_managed(len: usize, out: &mut DevPtr) -> Option<Status> {
-    let make = symbols::genuine::cuMemAllocManaged.get()?;
-    // SAFETY: the result is ours.
-    Some(unsafe { make(out, len, ATTACH_GLOBAL) })
 }
 
 /// Bytes of a row of `width`, padded.
@@ -122,96 +141,13 @@ fn box_of(pitch: usize, height: usize, depth: usize) -> Bytes {
     Bytes(pitch.checked_mul(height).and_then(|n| n.checked_mul(depth)).unwrap_or(usize::MAX) as u64)
 }
 
-/// `cudaMalloc`.
-pub struct RuntimeMalloc;
+/// `cudaMalloc`, `cuMemAlloc`.
+pub struct Malloc<D>(PhantomData<D>);
 
-impl RuntimeMalloc {
+impl<D: Door> Malloc<D> {
     /// Managed if large.
     pub unsafe fn instead(
-        real: unsafe extern "C" fn(*mut Ptr, usize) -> Status,
-        caller: usize,
-        out: *mut Ptr,
-        bytes: usize,
-    ) -> Status {
-        // SAFETY: the program's own call.
-        let device = || unsafe { real(out, bytes) };
-        if out.is_null() {
-            return device();
-        }
-        link::make_runtime_context();
-        match allocate(Bytes(bytes as u64), caller, runtime_managed, device) {
-            Ok(address) => {
-                // SAFETY: not null, and the program's own place for the address.
-                unsafe { *out = address as Ptr };
-                SUCCESS
-            }
-            Err(status) => status,
-        }
-    }
-}
-
-/// `cudaMallocPitch`.
-pub struct RuntimeMallocPitch;
-
-impl RuntimeMallocPitch {
-    /// Managed if large.
-    pub unsafe fn instead(
-        real: unsafe extern "C" fn(*mut Ptr, *mut usize, usize, usize) -> Status,
-        caller: usize,
-        out: *mut Ptr,
-        pitch: *mut usize,
-        width: usize,
-        height: usize,
-    ) -> Status {
-        // SAFETY: the program's own call.
-        let device = || unsafe { real(out, pitch, width, height) };
-        let Some(row) = pitch_of(width).filter(|_| !out.is_null() && !pitch.is_null()) else { return device() };
-        link::make_runtime_context();
-        match allocate(box_of(row, height, 1), caller, runtime_managed, device) {
-            Ok(address) => {
-                // SAFETY: neither is null; the program's own places for both.
-                unsafe { (*out, *pitch) = (address as Ptr, row) };
-                SUCCESS
-            }
-            Err(status) => status,
-        }
-    }
-}
-
-/// `cudaMalloc3D`.
-pub struct RuntimeMalloc3D;
-
-impl RuntimeMalloc3D {
-    /// Managed if large.
-    pub unsafe fn instead(
-        real: unsafe extern "C" fn(*mut PitchedPtr, Extent) -> Status,
-        caller: usize,
-        out: *mut PitchedPtr,
-        extent: Extent,
-    ) -> Status {
-        // SAFETY: the program's own call.
-        let device = || unsafe { real(out, extent) };
-        let Some(row) = pitch_of(extent.width).filter(|_| !out.is_null()) else { return device() };
-        link::make_runtime_context();
-        match allocate(box_of(row, extent.height, extent.depth), caller, runtime_managed, device) {
-            Ok(address) => {
-                let made = PitchedPtr { ptr: address as Ptr, pitch: row, xsize: extent.width, ysize: extent.height };
-                // SAFETY: not null, and the program's own place for the result.
-                unsafe { *out = made };
-                SUCCESS
-            }
-            Err(status) => status,
-        }
-    }
-}
-
-/// `cuMemAlloc`.
-pub struct DriverAlloc;
-
-impl DriverAlloc {
-    /// Managed if large.
-    pub unsafe fn instead(
-        real: unsafe extern "C" fn(*mut DevPtr, usize) -> Status,
+        real: unsafe extern "C-unwind" fn(*mut DevPtr, usize) -> Status,
         caller: usize,
         out: *mut DevPtr,
         bytes: usize,
@@ -221,14 +157,27 @@ impl DriverAlloc {
         if out.is_null() {
             return device();
         }
-        match allocate(Bytes(bytes as u64), caller, driver_managed, device) {
-            Ok(address) => {
-                // SAFETY: not null, and the program's own place for the address.
-                unsafe { *out = address };
-                SUCCESS
-            }
-            Err(status) => status,
-        }
+        // SAFETY: not null, and the program's own place for the address.
+        let put = |address| unsafe { *out = address };
+        allocate::<D>(Bytes(bytes as u64), caller, put, device)
+    }
+}
+
+/// `cudaMallocPitch`.
+pub struct MallocPitch;
+
+impl MallocPitch {
+    /// Managed if large.
+    pub unsafe fn instead(
+        real: unsafe extern "C-unwind" fn(*mut DevPtr, *mut usize, usize, usize) -> Status,
+        caller: usize,
+        out: *mut DevPtr,
+        pitch: *mut usize,
+        width: usize,
+        height: usize,
+    ) -> Status {
+        // SAFETY: the program's own call, and its own places for the results.
+        unsafe { pitched::<Runtime>(caller, out, pitch, width, height, || real(out, pitch, width, height)) }
     }
 }
 
@@ -238,7 +187,7 @@ pub struct DriverAllocPitch;
 impl DriverAllocPitch {
     /// Managed if large.
     pub unsafe fn instead(
-        real: unsafe extern "C" fn(*mut DevPtr, *mut usize, usize, usize, c_uint) -> Status,
+        real: unsafe extern "C-unwind" fn(*mut DevPtr, *mut usize, usize, usize, c_uint) -> Status,
         caller: usize,
         out: *mut DevPtr,
         pitch: *mut usize,
@@ -249,75 +198,104 @@ impl DriverAllocPitch {
         // SAFETY: the program's own call.
         let device = || unsafe { real(out, pitch, width, height, element) };
         // Elements of 4, 8 and 16 bytes are the only ones; the driver refuses others.
-        let Some(row) = pitch_of(width).filter(|_| !out.is_null() && !pitch.is_null() && matches!(element, 4 | 8 | 16))
-        else {
+        if !matches!(element, 4 | 8 | 16) {
             return device();
-        };
-        match allocate(box_of(row, height, 1), caller, driver_managed, device) {
-            Ok(address) => {
-                // SAFETY: neither is null; the program's own places for both.
-                unsafe { (*out, *pitch) = (address, row) };
-                SUCCESS
-            }
-            Err(status) => status,
         }
+        // SAFETY: the program's own places for the results.
+        unsafe { pitched::<Driver>(caller, out, pitch, width, height, device) }
+    }
+}
+
+/// Rows of `width`, padded.
+///
+/// # Safety
+/// `out` and `pitch` are null or places for the results.
+unsafe fn pitched<D: Door>(
+    caller: usize,
+    out: *mut DevPtr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    device: impl FnOnce() -> Status,
+) -> Status {
+    let Some(row) = pitch_of(width).filter(|_| !out.is_null() && !pitch.is_null()) else { return device() };
+    // SAFETY: neither is null; by contract they are places for the results.
+    let put = |address| unsafe { (*out, *pitch) = (address, row) };
+    allocate::<D>(box_of(row, height, 1), caller, put, device)
+}
+
+/// `cudaMalloc3D`.
+pub struct Malloc3D;
+
+impl Malloc3D {
+    /// Managed if large.
+    pub unsafe fn instead(
+        real: unsafe extern "C-unwind" fn(*mut PitchedPtr, Extent) -> Status,
+        caller: usize,
+        out: *mut PitchedPtr,
+        extent: Extent,
+    ) -> Status {
+        // SAFETY: the program's own call.
+        let device = || unsafe { real(out, extent) };
+        let Some(row) = pitch_of(extent.width).filter(|_| !out.is_null()) else { return device() };
+        let put = |address| {
+            let made = PitchedPtr { ptr: address as Ptr, pitch: row, xsize: extent.width, ysize: extent.height };
+            // SAFETY: not null, and the program's own place for the result.
+            unsafe { *out = made };
+        };
+        allocate::<Runtime>(box_of(row, extent.height, extent.depth), caller, put, device)
     }
 }
 
 /// The program made managed memory itself; where it is, is known afterwards.
-pub struct Made<T> {
-    out: *mut T,
+pub struct Made {
+    out: *mut DevPtr,
     len: Bytes,
 }
 
-macro_rules! managed_doors {
-    ($($hook:ident($t:ty);)*) => {$(
-        /// Memory that the program made managed itself.
-        pub struct $hook;
+/// `cudaMallocManaged`, `cuMemAllocManaged`.
+pub struct Managed;
 
-        impl $hook {
-            /// Large ones are watched; small ones share UM blocks.
-            pub unsafe fn before(out: *mut $t, bytes: usize, _: c_uint) -> Option<Made<$t>> {
-                let len = Bytes(bytes as u64);
-                (len >= LARGE && !out.is_null()).then_some(Made { out, len })
-            }
-            /// Announced like any other.
-            pub fn after(made: Made<$t>, status: Status) {
-                if status == SUCCESS {
-                    link::start();
-                    // SAFETY: the driver has just written there, and the program waits for it in this very call.
-                    let start = unsafe { *made.out };
-                    adopt(DevAddr(start as u64), made.len);
-                }
-            }
+impl Managed {
+    /// Large ones are watched; small ones share UM blocks.
+    pub unsafe fn before(out: *mut DevPtr, bytes: usize, _: c_uint) -> Option<Made> {
+        let len = Bytes(bytes as u64);
+        (len >= LARGE && !out.is_null()).then_some(Made { out, len })
+    }
+    /// Announced like any other.
+    pub fn after(made: Made, status: Status) {
+        if status == SUCCESS {
+            link::start();
+            // SAFETY: the driver has just written there, and the program waits for it in this very call.
+            adopt(DevAddr(unsafe { *made.out }), made.len);
         }
-    )*};
-}
-managed_doors! {
-    RuntimeManaged(Ptr);
-    DriverManaged(DevPtr);
+    }
 }
 
-macro_rules! freeing_doors {
-    ($($hook:ident($t:ty $(, $stream:ty)?);)*) => {$(
-        /// The end of an allocation.
-        pub struct $hook;
+/// The end of an allocation: `cudaFree`, `cuMemFree`.
+pub struct Free;
 
-        impl $hook {
-            /// Taken out first: its address may be given out again before the driver returns.
-            pub unsafe fn before(ptr: $t $(, _: $stream)?) -> Option<Released> {
-                release(DevAddr(ptr as u64))
-            }
-            /// Put back if refused.
-            pub fn after(released: Released, status: Status) {
-                released.settle(status);
-            }
-        }
-    )*};
+impl Free {
+    /// Taken out first: its address may be given out again before the driver returns.
+    pub unsafe fn before(ptr: DevPtr) -> Option<Released> {
+        release(DevAddr(ptr))
+    }
+    /// Put back if refused.
+    pub fn after(released: Released, status: Status) {
+        released.settle(status);
+    }
 }
-freeing_doors! {
-    RuntimeFree(Ptr);
-    DriverFree(DevPtr);
-    RuntimeFreeAsync(Ptr, Ptr);
-    DriverFreeAsync(DevPtr, Ptr);
+
+/// The same in stream order.
+pub struct FreeAsync;
+
+impl FreeAsync {
+    /// As [`Free`].
+    pub unsafe fn before(ptr: DevPtr, _: Ptr) -> Option<Released> {
+        release(DevAddr(ptr))
+    }
+    /// As [`Free`].
+    pub fn after(released: Released, status: Status) {
+        released.settle(status);
+    }
 }

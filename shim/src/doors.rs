@@ -8,13 +8,15 @@
 //! `cuGetProcAddress` and the runtime's entry-point getters: the driver answers first, so a function it lacks stays
 //! missing; then its answer is exchanged for ours if the table has that very variant.
 //!
-//! Invariant: a name is answered with ours only if the genuine function is there.
+//! Invariant: a name is answered with ours only if the genuine function is there, and only in its place: another library's
+//! own function of the same name is left alone.
+//!
+//! Not here: `dlvsym`, which nobody reaches CUDA by.
 
 use crate::abi::{Ptr, SUCCESS, Status};
 use crate::fence::ours;
 use crate::interpose::Entry;
 use crate::real::{Lib, genuine, real_dlsym, real_dlsym_address};
-use crate::stage;
 use crate::symbols::TABLE;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -59,18 +61,19 @@ unsafe extern "C" fn answer(handle: *mut c_void, name: *const c_char) -> Answer 
     }
     // SAFETY: dlsym's contract: a C string.
     let name = unsafe { CStr::from_ptr(name) };
-    let Some(entry) = entry(name).filter(|_| stage::ready()) else { return go_on };
-    let found = ours("dlsym", || {
-        if handle == libc::RTLD_DEFAULT {
-            // The global scope begins with us, so ask for what comes behind; a failure leaves its message for dlerror.
-            if (entry.genuine)() == 0 { real_dlsym(libc::RTLD_NEXT, name) } else { (entry.ours)() as *mut c_void }
+    let Some(entry) = entry(name) else { return go_on };
+    let found = ours(|| {
+        let (ours, genuine) = ((entry.ours)() as *mut c_void, (entry.genuine)());
+        // Behind our own look-ups, so that dlerror speaks of the program's.
+        let found = real_dlsym(handle, name);
+        if found == ours && genuine == 0 {
+            // The global scope begins with us; behind us there is nobody, which is the program's to hear.
+            real_dlsym(libc::RTLD_NEXT, name)
+        } else if found == ours || entry.lib.has(found) && genuine != 0 {
+            ours
         } else {
-            let found = real_dlsym(handle, name);
-            if found.is_null() || (found as usize == (entry.ours)() && (entry.genuine)() == 0) {
-                real_dlsym(libc::RTLD_NEXT, name)
-            } else {
-                (entry.ours)() as *mut c_void
-            }
+            // Nothing, or some other library's own function of that name.
+            found
         }
     });
     match found {
@@ -122,7 +125,7 @@ fn variant_of(symbol: &[u8], base: &[u8]) -> bool {
 ///
 /// # Safety
 /// `name` is a C string or null, `out` the place of the answer or null.
-unsafe fn exchange(status: Status, name: *const c_char, out: *mut Ptr, version: u32, flags: u64) -> Status {
+unsafe fn exchange(status: Status, name: *const c_char, out: *mut Ptr, version: u32, per_thread: bool) -> Status {
     if status != SUCCESS || name.is_null() || out.is_null() {
         return status;
     }
@@ -132,7 +135,7 @@ unsafe fn exchange(status: Status, name: *const c_char, out: *mut Ptr, version: 
     let name = unsafe { CStr::from_ptr(name) };
     if !real.is_null()
         && !TABLE.iter().any(|e| (e.ours)() == real as usize)
-        && let Some(entry) = driver_entry(name, version, flags & PER_THREAD != 0, real)
+        && let Some(entry) = driver_entry(name, version, per_thread, real)
         && (entry.genuine)() != 0
     {
         // SAFETY: as above.
@@ -147,7 +150,7 @@ pub struct GetProcAddress;
 impl GetProcAddress {
     /// The driver's answer, exchanged.
     pub unsafe fn instead(
-        real: unsafe extern "C" fn(*const c_char, *mut Ptr, c_int, u64) -> Status,
+        real: unsafe extern "C-unwind" fn(*const c_char, *mut Ptr, c_int, u64) -> Status,
         name: *const c_char,
         out: *mut Ptr,
         version: c_int,
@@ -156,7 +159,7 @@ impl GetProcAddress {
         // SAFETY: the program's own call.
         let status = unsafe { real(name, out, version, flags) };
         // SAFETY: the program's own arguments.
-        unsafe { exchange(status, name, out, version.unsigned_abs(), flags) }
+        unsafe { exchange(status, name, out, version.unsigned_abs(), flags & PER_THREAD != 0) }
     }
 }
 
@@ -166,7 +169,7 @@ pub struct GetProcAddressV2;
 impl GetProcAddressV2 {
     /// The driver's answer, exchanged.
     pub unsafe fn instead(
-        real: unsafe extern "C" fn(*const c_char, *mut Ptr, c_int, u64, *mut c_int) -> Status,
+        real: unsafe extern "C-unwind" fn(*const c_char, *mut Ptr, c_int, u64, *mut c_int) -> Status,
         name: *const c_char,
         out: *mut Ptr,
         version: c_int,
@@ -176,8 +179,13 @@ impl GetProcAddressV2 {
         // SAFETY: the program's own call.
         let status = unsafe { real(name, out, version, flags, found) };
         // SAFETY: the program's own arguments.
-        unsafe { exchange(status, name, out, version.unsigned_abs(), flags) }
+        unsafe { exchange(status, name, out, version.unsigned_abs(), flags & PER_THREAD != 0) }
     }
+}
+
+/// What the runtime makes of its flags: those of 0 mean what its caller was compiled for.
+const fn per_thread(flags: u64, default: bool) -> bool {
+    if flags == 0 { default } else { flags & PER_THREAD != 0 }
 }
 
 /// The version that the runtime itself asks for.
@@ -190,14 +198,14 @@ fn runtime_version() -> u32 {
 }
 
 macro_rules! entry_points {
-    ($($(#[doc = $doc:literal])+ $plain:ident, $by_version:ident: $flags:expr;)*) => {$(
+    ($($(#[doc = $doc:literal])+ $plain:ident, $by_version:ident: $default:literal;)*) => {$(
         $(#[doc = $doc])+
         pub struct $plain;
 
         impl $plain {
             /// The runtime's answer, exchanged. Before CUDA 12 there is no `found`; a register more does no harm.
             pub unsafe fn instead(
-                real: unsafe extern "C" fn(*const c_char, *mut Ptr, u64, *mut c_int) -> Status,
+                real: unsafe extern "C-unwind" fn(*const c_char, *mut Ptr, u64, *mut c_int) -> Status,
                 name: *const c_char,
                 out: *mut Ptr,
                 flags: u64,
@@ -206,7 +214,7 @@ macro_rules! entry_points {
                 // SAFETY: the program's own call.
                 let status = unsafe { real(name, out, flags, found) };
                 // SAFETY: the program's own arguments.
-                unsafe { exchange(status, name, out, runtime_version(), flags | $flags) }
+                unsafe { exchange(status, name, out, runtime_version(), per_thread(flags, $default)) }
             }
         }
 
@@ -216,7 +224,7 @@ macro_rules! entry_points {
         impl $by_version {
             /// The runtime's answer, exchanged.
             pub unsafe fn instead(
-                real: unsafe extern "C" fn(*const c_char, *mut Ptr, c_uint, u64, *mut c_int) -> Status,
+                real: unsafe extern "C-unwind" fn(*const c_char, *mut Ptr, c_uint, u64, *mut c_int) -> Status,
                 name: *const c_char,
                 out: *mut Ptr,
                 version: c_uint,
@@ -226,16 +234,16 @@ macro_rules! entry_points {
                 // SAFETY: the program's own call.
                 let status = unsafe { real(name, out, version, flags, found) };
                 // SAFETY: the program's own arguments.
-                unsafe { exchange(status, name, out, version, flags | $flags) }
+                unsafe { exchange(status, name, out, version, per_thread(flags, $default)) }
             }
         }
     )*};
 }
 entry_points! {
     /// `cudaGetDriverEntryPoint(ByVersion)`.
-    EntryPoint, EntryPointByVersion: 0;
+    EntryPoint, EntryPointByVersion: false;
     /// The same from code compiled for per-thread default streams.
-    EntryPointPerThread, EntryPointByVersionPerThread: PER_THREAD;
+    EntryPointPerThread, EntryPointByVersionPerThread: true;
 }
 
 #[cfg(test)]

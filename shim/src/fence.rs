@@ -31,31 +31,36 @@ pub fn here<R>(f: impl FnOnce(&Here) -> R) -> R {
     HERE.with(f)
 }
 
-/// Runs our own code for the function `what`. Nothing comes back if the shim is off, if our code is running on this thread
-/// already, or if it panics, which turns the shim off.
+/// Runs our own code. Nothing comes back if the shim is off, if our code is running on this thread already, or if it
+/// panics, which turns the shim off. The first call, ever, finds out whether the shim is to be on.
 #[inline]
-pub fn ours<R>(what: &'static str, f: impl FnOnce() -> R) -> Option<R> {
-    if !stage::ready() || here(|h| h.inside.replace(true)) {
+pub fn ours<R>(f: impl FnOnce() -> R) -> Option<R> {
+    if stage::is_off() || here(|h| h.inside.replace(true)) {
         return None;
     }
     // SAFETY: errno's address is valid for this thread as long as it runs.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let before = unsafe { *errno };
-    let out = catch_unwind(AssertUnwindSafe(f));
+    let out = catch_unwind(AssertUnwindSafe(|| stage::ready().then(f)));
     // SAFETY: as above.
     unsafe { *errno = before };
     here(|h| h.inside.set(false));
-    out.map_err(|panic| {
-        let said = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        stage::turn_off(&format!(
-            "internal error at {what}: {}; DeepUM is off, the program goes on",
-            said.unwrap_or("?")
-        ));
-        // A panic's payload may panic again when dropped.
-        std::mem::forget(panic);
-    })
-    .ok()
+    // What there was to say, the panic hook has said. A panic's payload may panic again when dropped.
+    out.map_err(std::mem::forget).ok().flatten()
+}
+
+/// Makes a panic in our code turn the shim off with one line, where Rust's own would be several; other threads' go the way they went.
+pub fn turn_off_at_panic() {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if !here(|h| h.inside.get()) {
+            return before(info);
+        }
+        let place = info.location().map_or_else(String::new, |at| format!(" at {at}"));
+        let words = info.payload_as_str().unwrap_or("no words");
+        stage::turn_off(&format!("internal error{place}: {words}; DeepUM is off, the program goes on"));
+    }));
 }
 
 #[cfg(test)]
@@ -65,20 +70,31 @@ mod tests {
     /// One test, because a panic turns the shim off for the whole process.
     #[test]
     fn our_code_runs_one_level_deep_keeps_errno_and_may_panic_once() {
-        assert_eq!(ours("outer", || ours("inner", || 1)), Some(None));
-        assert_eq!(ours("again", || 2), Some(2));
+        assert_eq!(ours(|| ours(|| 1)), Some(None));
+        assert_eq!(ours(|| 2), Some(2));
 
         // SAFETY: errno's address is valid for this thread as long as it runs.
         let errno = unsafe { libc::__errno_location() };
         // SAFETY: as above.
         unsafe { *errno = 77 };
-        ours("failing", || std::fs::read("/no/such/file").is_err());
+        ours(|| std::fs::read("/no/such/file").is_err());
         // SAFETY: as above.
         assert_eq!(unsafe { *errno }, 77);
 
-        assert_eq!(ours("broken", || -> u8 { panic!("planted") }), None);
+        assert_eq!(ours(|| -> u8 { panic!("planted") }), None);
         assert!(!stage::ready(), "a panic turns us off");
-        assert_eq!(ours("afterwards", || 3), None);
+        assert_eq!(ours(|| 3), None);
         assert!(!here(|h| h.inside.get()), "and leaves the thread as it was");
+    }
+
+    /// The test above, in a process of its own, whose stderr nobody else writes.
+    #[test]
+    fn a_panic_is_one_line() {
+        let name = "fence::tests::our_code_runs_one_level_deep_keeps_errno_and_may_panic_once";
+        let mut test = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = test.args(["--exact", name, "--nocapture"]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && said.lines().count() == 1, "{said}");
+        assert!(said.contains("fence.rs:") && said.contains("planted; DeepUM is off, the program goes on"), "{said}");
     }
 }

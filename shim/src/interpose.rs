@@ -8,6 +8,9 @@
 //! - `replace_by_caller` is `replace` for a function whose treatment depends on who calls it: a stub of two instructions
 //!   passes the return address along, in the first register that the arguments leave free.
 //!
+//! What unwinds out of a watched function (an exception of PyTorch's, a thread that is cancelled) goes on through us; panics of
+//! ours stay inside the fence ([`crate::fence`]).
+//!
 //! A row says the library, the CUDA version since which the driver hands this variant out (0 elsewhere), and what is
 //! returned if the library is not there at all.
 
@@ -35,7 +38,7 @@ macro_rules! interpose {
         #[allow(non_upper_case_globals, reason = "they are called as the C functions are")]
         pub mod genuine {
             use super::*;
-            $(pub static $sym: $crate::real::Real<unsafe extern "C" fn($($t),*) $(-> $ret)?> = $crate::real::Real::new(
+            $(pub static $sym: $crate::real::Real<unsafe extern "C-unwind" fn($($t),*) $(-> $ret)?> = $crate::real::Real::new(
                 $crate::real::Lib::$lib,
                 match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($sym), "\0").as_bytes()) {
                     Ok(name) => name,
@@ -67,18 +70,14 @@ macro_rules! interpose {
     (@export watch $sym:ident ( $($a:ident : $t:ty),* ) $(-> $ret:ty [$missing:expr])? => $hook:path; $($doc:literal)+) => {
         $(#[doc = $doc])+
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $sym($($a: $t),*) $(-> $ret)? {
+        pub unsafe extern "C-unwind" fn $sym($($a: $t),*) $(-> $ret)? {
             let Some(real) = genuine::$sym.get() else { return $($missing)? };
-            if !$crate::stage::ready() {
-                // SAFETY: the program's own call: same symbol, same arguments, same thread.
-                return unsafe { real($($a),*) };
-            }
             // SAFETY: the arguments are the program's own to this very function; its contract makes them readable.
-            let note = $crate::fence::ours(stringify!($sym), || unsafe { <$hook>::before($($a),*) }).flatten();
+            let note = $crate::fence::ours(|| unsafe { <$hook>::before($($a),*) }).flatten();
             // SAFETY: the program's own call: same symbol, same arguments, same thread.
             let ret = unsafe { real($($a),*) };
             if let Some(note) = note {
-                $crate::fence::ours(stringify!($sym), || <$hook>::after(note, ret));
+                $crate::fence::ours(|| <$hook>::after(note, ret));
             }
             ret
         }
@@ -87,17 +86,12 @@ macro_rules! interpose {
     (@export replace $sym:ident ( $($a:ident : $t:ty),* ) -> $ret:ty [$missing:expr] => $hook:path; $($doc:literal)+) => {
         $(#[doc = $doc])+
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $sym($($a: $t),*) -> $ret {
+        pub unsafe extern "C-unwind" fn $sym($($a: $t),*) -> $ret {
             let Some(real) = genuine::$sym.get() else { return $missing };
-            if $crate::stage::ready() {
-                // SAFETY: the arguments are the program's own to this very function; its contract makes them usable.
-                let ret = $crate::fence::ours(stringify!($sym), || unsafe { <$hook>::instead(real, $($a),*) });
-                if let Some(ret) = ret {
-                    return ret;
-                }
-            }
+            // SAFETY: the arguments are the program's own to this very function; its contract makes them usable.
+            let ret = $crate::fence::ours(|| unsafe { <$hook>::instead(real, $($a),*) });
             // SAFETY: the program's own call: same symbol, same arguments, same thread.
-            unsafe { real($($a),*) }
+            ret.unwrap_or_else(|| unsafe { real($($a),*) })
         }
     };
 
@@ -105,20 +99,13 @@ macro_rules! interpose {
         $(#[doc = $doc])+
         #[unsafe(naked)]
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub unsafe extern "C" fn $sym($($a: $t),*) -> $ret {
-            unsafe extern "C" fn with_caller($($a: $t,)* caller: usize) -> $ret {
+        pub unsafe extern "C-unwind" fn $sym($($a: $t),*) -> $ret {
+            unsafe extern "C-unwind" fn with_caller($($a: $t,)* caller: usize) -> $ret {
                 let Some(real) = genuine::$sym.get() else { return $missing };
-                if $crate::stage::ready() {
-                    let ret = $crate::fence::ours(stringify!($sym), || {
-                        // SAFETY: the arguments are the program's own to this very function; its contract makes them usable.
-                        unsafe { <$hook>::instead(real, caller, $($a),*) }
-                    });
-                    if let Some(ret) = ret {
-                        return ret;
-                    }
-                }
+                // SAFETY: the arguments are the program's own to this very function; its contract makes them usable.
+                let ret = $crate::fence::ours(|| unsafe { <$hook>::instead(real, caller, $($a),*) });
                 // SAFETY: the program's own call: same symbol, same arguments, same thread.
-                unsafe { real($($a),*) }
+                ret.unwrap_or_else(|| unsafe { real($($a),*) })
             }
             // The arguments stay where they are; the return address joins them, and the stack is the caller's.
             std::arch::naked_asm!("endbr64", concat!("mov ", $reg, ", [rsp]"), "jmp {}", sym with_caller)
@@ -126,3 +113,23 @@ macro_rules! interpose {
     };
 }
 pub(crate) use interpose;
+
+/// Hooks of watched functions that want to know only how the call ended.
+macro_rules! when_over {
+    ($($(#[doc = $doc:literal])+ $hook:ident($($t:ty),*) => $then:expr;)*) => {$(
+        $(#[doc = $doc])+
+        pub struct $hook;
+
+        impl $hook {
+            /// Nothing is known before.
+            pub unsafe fn before($(_: $t),*) -> Option<()> {
+                Some(())
+            }
+            /// How it ended.
+            pub fn after((): (), status: Status) {
+                $then(status);
+            }
+        }
+    )*};
+}
+pub(crate) use when_over;

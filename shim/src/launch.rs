@@ -18,6 +18,7 @@
 use crate::abi::{Dim3, DriverLaunchConfig, Ptr, RuntimeLaunchConfig, SUCCESS, Status};
 use crate::arguments::{Arguments, Pointers};
 use crate::fence::here;
+use crate::interpose::when_over;
 use crate::names::Kind;
 use crate::real::genuine;
 use crate::{link, names, ops, opt, progress, registry, streams};
@@ -212,47 +213,29 @@ doors! {
     Graph(exec: Ptr, stream: Ptr) => What::Graph(exec), stream;
 }
 
-macro_rules! capture_begins {
-    ($($(#[doc = $doc:literal])+ $hook:ident ( $($t:ty),* );)*) => {$(
-        $(#[doc = $doc])+
-        pub struct $hook;
-
-        impl $hook {
-            /// Nothing is known before.
-            pub unsafe fn before($(_: $t),*) -> Option<()> {
-                Some(())
-            }
-            /// From here on launches ask.
-            pub fn after((): (), status: Status) {
-                if status == SUCCESS {
-                    CAPTURING.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        }
-    )*};
-}
-capture_begins! {
+when_over! {
     /// A stream begins to be captured.
-    Capture(Ptr, c_int);
-    /// A stream begins to be captured into a graph that exists.
-    CaptureToGraph(Ptr, Ptr, Ptr, Ptr, usize, c_int);
+    Capture(Ptr, c_int) => capture_began;
+    /// In the way of CUDA 10.0.
+    CaptureAlone(Ptr) => capture_began;
+    /// Into a graph that exists.
+    CaptureToGraph(Ptr, Ptr, Ptr, Ptr, usize, c_int) => capture_began;
+    /// A capture ends.
+    CaptureEnd(Ptr, *mut Ptr) => capture_ended;
 }
 
-/// A capture ends, also when it fails; unless there was none.
-pub struct CaptureEnd;
-
-impl CaptureEnd {
-    /// Nothing is known before.
-    pub unsafe fn before(_: Ptr, _: *mut Ptr) -> Option<()> {
-        Some(())
+fn capture_began(status: Status) {
+    if status == SUCCESS {
+        CAPTURING.fetch_add(1, Ordering::Relaxed);
     }
-    /// One less.
-    pub fn after((): (), status: Status) {
-        /// `cudaErrorIllegalState`, the same number in the driver API.
-        const NO_CAPTURE: Status = 401;
-        if status != NO_CAPTURE {
-            let _ = CAPTURING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
-        }
+}
+
+/// Also when it fails; unless there was none.
+fn capture_ended(status: Status) {
+    /// `cudaErrorIllegalState`, the same number in the driver API.
+    const NO_CAPTURE: Status = 401;
+    if status != NO_CAPTURE {
+        let _ = CAPTURING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
     }
 }
 

@@ -164,7 +164,7 @@ pub fn make_runtime_context() {
         && let Some(free) = symbols::genuine::cudaFree.get()
     {
         // SAFETY: freeing nothing is the documented way to make the runtime set itself up.
-        unsafe { free(std::ptr::null_mut()) };
+        unsafe { free(0) };
     }
 }
 

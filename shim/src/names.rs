@@ -8,18 +8,20 @@
 //! (before CUDA 12.3) a host function is known by its file and its place in it, and anything else by its handle, which is
 //! good for this run only. Where it cannot say the layout (before CUDA 12.4) parameters are not read at all.
 //!
-//! Invariants: an entry once published stays valid for good (kernels are leaked, one per handle); unloading a module forgets
-//! all handles, because a handle may come back as another kernel's.
+//! Invariants: a kernel once published stays valid for good, and says itself which handle it belongs to, so that a reader never
+//! takes one for another; what is leaked is one per handle and layout, however often it is learned. Before a module or a
+//! context goes away all handles are forgotten, because a handle may come back as another kernel's.
 
 use crate::abi::{Ptr, SUCCESS, Status};
-use crate::real::genuine;
+use crate::real::{LastError, file_of, genuine};
 use deepum_core::mix::Mix;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_char};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Where one parameter lies in the parameter block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Param {
     /// First byte.
     pub offset: usize,
@@ -28,8 +30,10 @@ pub struct Param {
 }
 
 /// What we know of a kernel.
-#[derive(PartialEq, Eq, Debug)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Kernel {
+    /// What it is launched by.
+    handle: u64,
     /// A hash of its name.
     pub identity: u64,
     /// Its parameters in order, if the driver says.
@@ -49,15 +53,9 @@ pub enum Kind {
 
 const PLACES: usize = 1 << 16;
 
-struct Place {
-    handle: AtomicU64,
-    kernel: AtomicPtr<Kernel>,
-}
-
-static TABLE: [Place; PLACES] =
-    [const { Place { handle: AtomicU64::new(0), kernel: AtomicPtr::new(std::ptr::null_mut()) } }; PLACES];
-static WRITER: Mutex<()> = Mutex::new(());
-static USED: AtomicBool = AtomicBool::new(false);
+static TABLE: [AtomicPtr<Kernel>; PLACES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; PLACES];
+/// All there ever were. The table is written under this lock.
+static KNOWN: Mutex<BTreeSet<&'static Kernel>> = Mutex::new(BTreeSet::new());
 
 /// The kernel behind a handle.
 #[inline]
@@ -66,7 +64,7 @@ pub fn kernel(kind: Kind, handle: Ptr) -> &'static Kernel {
 }
 
 #[inline]
-fn places(handle: u64) -> impl Iterator<Item = &'static Place> {
+fn places(handle: u64) -> impl Iterator<Item = &'static AtomicPtr<Kernel>> {
     let first = (handle.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize;
     // Past 64 steps the table counts as full: such a kernel is asked for at each launch.
     (0..64).map(move |i| &TABLE[(first + i) % PLACES])
@@ -74,42 +72,37 @@ fn places(handle: u64) -> impl Iterator<Item = &'static Place> {
 
 #[inline]
 fn find(handle: u64) -> Option<&'static Kernel> {
-    for place in places(handle) {
-        match place.handle.load(Ordering::Acquire) {
-            0 => return None,
-            h if h == handle => {
-                // SAFETY: the pointer is written before the handle is published, and what it points to was leaked.
-                return unsafe { place.kernel.load(Ordering::Relaxed).as_ref() };
-            }
-            _ => {}
-        }
-    }
-    None
+    // SAFETY: what a place points to was complete when it was published, and is never freed.
+    let kernels = places(handle).map_while(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
+    kernels.into_iter().find(|kernel| kernel.handle == handle)
+}
+
+fn known() -> MutexGuard<'static, BTreeSet<&'static Kernel>> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cold]
 fn learn(kind: Kind, handle: Ptr) -> &'static Kernel {
     // Asked outside the lock: the driver may take its own.
-    let kernel: &'static Kernel = Box::leak(Box::new(ask(kind, handle)));
-    let _writer = WRITER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(known) = find(handle as u64) {
-        return known;
-    }
-    USED.store(true, Ordering::Relaxed);
-    if let Some(place) = places(handle as u64).find(|p| p.handle.load(Ordering::Relaxed) == 0) {
-        place.kernel.store(std::ptr::from_ref(kernel).cast_mut(), Ordering::Relaxed);
-        place.handle.store(handle as u64, Ordering::Release);
+    let asked = ask(kind, handle);
+    let mut known = known();
+    let kernel = known.get(&asked).copied().unwrap_or_else(|| {
+        let new: &'static Kernel = Box::leak(Box::new(asked));
+        known.insert(new);
+        new
+    });
+    if find(kernel.handle).is_none()
+        && let Some(place) = places(kernel.handle).find(|place| place.load(Ordering::Relaxed).is_null())
+    {
+        place.store(std::ptr::from_ref(kernel).cast_mut(), Ordering::Release);
     }
     kernel
 }
 
 /// Forgets every handle.
 fn forget() {
-    if USED.swap(false, Ordering::Relaxed) {
-        let _writer = WRITER.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for place in &TABLE {
-            place.handle.store(0, Ordering::Relaxed);
-        }
+    for place in known().iter().flat_map(|kernel| places(kernel.handle)) {
+        place.store(std::ptr::null_mut(), Ordering::Relaxed);
     }
 }
 
@@ -129,7 +122,7 @@ fn ask(kind: Kind, handle: Ptr) -> Kernel {
         },
     };
     let identity = name.or_else(|| place_in_file(handle)).unwrap_or_else(|| Mix::new().word(handle as u64).end());
-    Kernel { identity, params }
+    Kernel { handle: handle as u64, identity, params }
 }
 
 fn kernel_of(symbol: Ptr) -> Option<Ptr> {
@@ -148,19 +141,12 @@ fn function_of(symbol: Ptr) -> Option<Ptr> {
 
 /// Makes a call of the runtime, and leaves the program's last error as it was.
 fn succeeded(call: impl FnOnce() -> Status) -> Option<()> {
-    let peek = genuine!(Cudart, "cudaPeekAtLastError", fn() -> Status);
-    // SAFETY: takes nothing, changes nothing.
-    let before = peek.map(|peek| unsafe { peek() });
-    if call() == SUCCESS {
-        return Some(());
+    let last_error = LastError::now();
+    let succeeded = call() == SUCCESS;
+    if !succeeded {
+        last_error.restore();
     }
-    if before == Some(SUCCESS)
-        && let Some(clear) = genuine!(Cudart, "cudaGetLastError", fn() -> Status)
-    {
-        // SAFETY: takes nothing; clears the error that our own call left.
-        unsafe { clear() };
-    }
-    None
+    succeeded.then_some(())
 }
 
 fn function_name(function: Ptr) -> Option<u64> {
@@ -210,28 +196,39 @@ fn params(get: GetParam, handle: Ptr) -> Option<Box<[Param]>> {
 
 /// A host function by its file and its place in it.
 fn place_in_file(symbol: Ptr) -> Option<u64> {
-    // SAFETY: all zero is a valid Dl_info.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    // SAFETY: any address may be asked for; the result is ours.
-    if unsafe { libc::dladdr(symbol, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: on success the name is a C string of a loaded library.
-    let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes();
-    let file = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
-    Some(Mix::new().bytes(file).word((symbol as u64).wrapping_sub(info.dli_fbase as u64)).end())
+    let (file, base) = file_of(symbol)?;
+    Some(Mix::new().bytes(&file).word((symbol as u64).wrapping_sub(base as u64)).end())
 }
 
-/// A module goes away.
+/// Modules go away.
 pub struct Unload;
 
 impl Unload {
-    /// Nothing is known before.
-    pub unsafe fn before(_: Ptr) -> Option<()> {
-        Some(())
-    }
-    /// Handles may be given out again from here on.
-    pub fn after((): (), _: Status) {
+    /// Forgotten first: once they are gone, another thread may be given the same handles for other kernels.
+    pub unsafe fn before<T>(_: T) -> Option<()> {
         forget();
+        None
+    }
+    /// Nothing more.
+    pub fn after((): (), _: Status) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There is no driver here: a handle is all that is known of a kernel.
+    #[test]
+    fn a_kernel_is_found_by_its_handle_and_learned_again_without_a_second_copy() {
+        let of = |handle: usize| kernel(Kind::DriverHandle, handle as Ptr);
+        let handles: Vec<usize> = (1..200).map(|n| n * 64).collect();
+        let first: Vec<_> = handles.iter().map(|&h| of(h)).collect();
+        for (&handle, kernel) in handles.iter().zip(&first) {
+            assert_eq!(kernel.handle, handle as u64);
+            assert!(find(handle as u64).is_some_and(|found| std::ptr::eq(found, *kernel)));
+        }
+        forget();
+        assert!(handles.iter().all(|&h| find(h as u64).is_none()));
+        assert!(handles.iter().zip(&first).all(|(&h, kernel)| std::ptr::eq(of(h), *kernel)));
     }
 }

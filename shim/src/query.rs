@@ -1,8 +1,8 @@
 //! What the program is told about memory.
 //!
 //! A program that sizes itself by `cudaMemGetInfo` would never use more than the GPU has. So, unless asked not to, every query
-//! tells one story: there is as much as the GPU and the host memory that managed memory may use have together, and what
-//! is not allocated of it is free.
+//! tells one story: there is as much as the GPU (what the budget lets us fill of it) and the host memory that managed memory
+//! may use have together, and what is not allocated of it is free.
 
 use crate::abi::{Dev, Status};
 use crate::real::genuine;
@@ -11,14 +11,14 @@ use deepum_config::MemInfo;
 use deepum_core::units::Bytes;
 use std::ffi::c_int;
 
-type Pair = unsafe extern "C" fn(*mut usize, *mut usize) -> Status;
+type Pair = unsafe extern "C-unwind" fn(*mut usize, *mut usize) -> Status;
 
 /// What a GPU of `physical` bytes has by our story; nothing where the driver's own is wanted.
 fn story(physical: Bytes) -> Option<Bytes> {
     if opt::config().meminfo == MemInfo::Physical {
         return None;
     }
-    Some(physical + registry::host_allowance()?)
+    Some(opt::config().budget_of(physical) + registry::host_allowance()?)
 }
 
 fn usize_of(bytes: Bytes) -> usize {
@@ -55,7 +55,7 @@ pub struct DeviceTotalMem;
 impl DeviceTotalMem {
     /// As above.
     pub unsafe fn instead(
-        real: unsafe extern "C" fn(*mut usize, Dev) -> Status,
+        real: unsafe extern "C-unwind" fn(*mut usize, Dev) -> Status,
         bytes: *mut usize,
         device: Dev,
     ) -> Status {
@@ -83,7 +83,7 @@ impl DeviceProperties {
 
     /// As above.
     pub unsafe fn instead(
-        real: unsafe extern "C" fn(*mut u8, c_int) -> Status,
+        real: unsafe extern "C-unwind" fn(*mut u8, c_int) -> Status,
         props: *mut u8,
         device: c_int,
     ) -> Status {

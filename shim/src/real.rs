@@ -9,6 +9,7 @@
 //!
 //! Invariant: every direct look-up of ours goes through [`real_dlsym`], never through the exported `dlsym`, which is our own.
 
+use crate::abi::{SUCCESS, Status};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,6 +37,28 @@ impl Lib {
             Self::C10 => b"libc10.so",
         }
     }
+
+    /// Whether a function is this library's own.
+    pub fn has(self, function: *const c_void) -> bool {
+        file_of(function).is_some_and(|(file, _)| file.starts_with(self.prefix()))
+    }
+}
+
+/// File name and load address of the library that an address lies in.
+pub fn file_of(address: *const c_void) -> Option<(Vec<u8>, usize)> {
+    // SAFETY: all zero is a valid Dl_info.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked for; the result is ours.
+    if unsafe { libc::dladdr(address, &raw mut info) } == 0 || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: on success the name is a C string of a loaded library.
+    let path = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some((file_name(path).to_owned(), info.dli_fbase as usize))
+}
+
+fn file_name(path: &CStr) -> &[u8] {
+    path.to_bytes().rsplit(|&b| b == b'/').next().unwrap_or_default()
 }
 
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -112,8 +135,7 @@ fn loaded(prefix: &[u8]) -> Vec<CString> {
         if !name.is_null() {
             // SAFETY: a name in it is a C string.
             let path = unsafe { CStr::from_ptr(name) };
-            let file = path.to_bytes().rsplit(|&b| b == b'/').next().unwrap_or_default();
-            if file.starts_with(search.prefix) {
+            if file_name(path).starts_with(search.prefix) {
                 search.found.push(path.to_owned());
             }
         }
@@ -183,3 +205,25 @@ macro_rules! genuine {
     }};
 }
 pub(crate) use genuine;
+
+/// The runtime's last error on this thread, to be left as it was by calls of ours that may fail.
+pub struct LastError(Option<Status>);
+
+impl LastError {
+    /// As it is now.
+    pub fn now() -> Self {
+        let peek = genuine!(Cudart, "cudaPeekAtLastError", fn() -> Status);
+        // SAFETY: takes nothing, changes nothing.
+        Self(peek.map(|peek| unsafe { peek() }))
+    }
+
+    /// Takes away what was added since. An error that was there before stays, if only by another number.
+    pub fn restore(&self) {
+        if self.0 == Some(SUCCESS)
+            && let Some(clear) = genuine!(Cudart, "cudaGetLastError", fn() -> Status)
+        {
+            // SAFETY: takes nothing; clears the error that our own call left.
+            unsafe { clear() };
+        }
+    }
+}

@@ -76,7 +76,8 @@ fn allowance(registry: &mut Registry) -> Option<Bytes> {
     registry.spare_at_start
 }
 
-/// Whether `more` managed bytes may be promised.
+/// Whether `more` managed bytes may be promised. Two threads that ask at once may both hear yes; what the default leaves to
+/// the program covers that.
 pub fn fits(more: Bytes) -> bool {
     let Some(gpus) = link::gpus() else { return true };
     let mut registry = registry();
@@ -96,18 +97,20 @@ pub fn fits(more: Bytes) -> bool {
 
 /// Takes a new managed allocation into the registry, unless it is there.
 pub fn adopt(start: DevAddr, len: Bytes) {
-    let range = AddrRange::new(start, len.round_up_to_blocks());
+    put(AddrRange::new(start, len.round_up_to_blocks()), link::current_device());
+}
+
+fn put(range: AddrRange, device: DeviceId) {
     let Some(ring) = link::ring() else { return };
-    let device = link::current_device();
     let mut registry = registry();
-    if start == DevAddr(0) || registry.live.contains_key(&start) {
+    if range.start == DevAddr(0) || registry.live.contains_key(&range.start) {
         return;
     }
     let ordinal = registry.free_ordinals.pop_first().unwrap_or_else(|| {
         registry.next_ordinal += 1;
         registry.next_ordinal - 1
     });
-    registry.live.insert(start, Allocation { range, device, ordinal });
+    registry.live.insert(range.start, Allocation { range, device, ordinal });
     registry.managed += range.len;
     MAP.insert(range, ordinal);
     ring.shared().add(ShimCounter::ManagedBytes, range.len.0);
@@ -125,18 +128,17 @@ pub fn release(start: DevAddr) -> Option<Released> {
         ring.shared().sub(ShimCounter::ManagedBytes, gone.range.len.0);
         ring.push(gone.device, &Record::Free { range: gone.range });
     }
-    Some(Released(gone.range))
+    Some(Released(gone))
 }
 
 /// An allocation between the two halves of its freeing.
-pub struct Released(AddrRange);
+pub struct Released(Allocation);
 
 impl Released {
-    /// The driver refused: it is as it was.
-    /// After the driver's answer.
+    /// After the driver's answer: if it refused, all is as it was.
     pub fn settle(&self, status: Status) {
         if status != SUCCESS {
-            adopt(self.0.start, self.0.len);
+            put(self.0.range, self.0.device);
         }
     }
 }

@@ -6,7 +6,7 @@
 //! A forked child of a process that used CUDA is Off: the driver does not work there, and neither do our threads. The
 //! child of one that did not (a launcher, a server that forks before it trains) starts its own life.
 
-use crate::{link, log, opt};
+use crate::{fence, link, log, opt};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 const COLD: u8 = 0;
@@ -15,7 +15,13 @@ const OFF: u8 = 2;
 
 static STAGE: AtomicU8 = AtomicU8::new(COLD);
 
-/// Whether hooks work. The first call, ever, reads the options.
+/// Whether everything goes straight on. Not yet, before the first call.
+#[inline]
+pub fn is_off() -> bool {
+    STAGE.load(Ordering::Relaxed) == OFF
+}
+
+/// Whether hooks work. The first call, ever, reads the options; so it is made inside the fence.
 #[inline]
 pub fn ready() -> bool {
     match STAGE.load(Ordering::Relaxed) {
@@ -27,6 +33,7 @@ pub fn ready() -> bool {
 
 #[cold]
 fn warm_up() -> bool {
+    fence::turn_off_at_panic();
     let options = opt::get();
     let to = if options.config.enabled && link::prepare() { READY } else { OFF };
     if STAGE.compare_exchange(COLD, to, Ordering::AcqRel, Ordering::Acquire).is_ok() && to == READY {

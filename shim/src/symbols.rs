@@ -68,6 +68,8 @@ interpose! {
     watch Cudart 0 cudaStreamBeginCaptureToGraph(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
     /// As above, driver door.
     watch Cuda 10010 cuStreamBeginCapture_v2(stream: Ptr, mode: c_int) -> Status [GONE] => launch::Capture;
+    /// As above, driver door of CUDA 10.0.
+    watch Cuda 10000 cuStreamBeginCapture(stream: Ptr) -> Status [GONE] => launch::CaptureAlone;
     /// As above, driver door, into an existing graph.
     watch Cuda 12030 cuStreamBeginCaptureToGraph(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
     /// While any capture is in progress, launches ask whether their stream captures.
@@ -76,6 +78,8 @@ interpose! {
     watch Cudart 0 cudaStreamBeginCaptureToGraph_ptsz(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
     /// As above, driver door.
     watch Cuda 10010 cuStreamBeginCapture_v2_ptsz(stream: Ptr, mode: c_int) -> Status [GONE] => launch::Capture;
+    /// As above, driver door of CUDA 10.0.
+    watch Cuda 10000 cuStreamBeginCapture_ptsz(stream: Ptr) -> Status [GONE] => launch::CaptureAlone;
     /// As above, driver door, into an existing graph.
     watch Cuda 12030 cuStreamBeginCaptureToGraph_ptsz(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
     /// Less of them.
@@ -90,56 +94,56 @@ interpose! {
     // Device memory becomes managed memory, so that it can exceed the GPU
 
     /// PyTorch's caching allocator and nearly everybody else.
-    replace_by_caller Cudart 0 cudaMalloc(out: *mut Ptr, bytes: usize) -> Status [GONE], caller in "rdx" => alloc::RuntimeMalloc;
+    replace_by_caller Cudart 0 cudaMalloc(out: *mut DevPtr, bytes: usize) -> Status [GONE], caller in "rdx" => alloc::Malloc<alloc::Runtime>;
     /// Rows padded to the texture pitch.
-    replace_by_caller Cudart 0 cudaMallocPitch(out: *mut Ptr, pitch: *mut usize, width: usize, height: usize) -> Status [GONE], caller in "r8" => alloc::RuntimeMallocPitch;
+    replace_by_caller Cudart 0 cudaMallocPitch(out: *mut DevPtr, pitch: *mut usize, width: usize, height: usize) -> Status [GONE], caller in "r8" => alloc::MallocPitch;
     /// Boxes of padded rows.
-    replace_by_caller Cudart 0 cudaMalloc3D(out: *mut PitchedPtr, extent: Extent) -> Status [GONE], caller in "rsi" => alloc::RuntimeMalloc3D;
+    replace_by_caller Cudart 0 cudaMalloc3D(out: *mut PitchedPtr, extent: Extent) -> Status [GONE], caller in "rsi" => alloc::Malloc3D;
     /// The driver's `cudaMalloc`: Triton, JAX, libraries with their own runtime.
-    replace_by_caller Cuda 3020 cuMemAlloc_v2(out: *mut DevPtr, bytes: usize) -> Status [GONE], caller in "rdx" => alloc::DriverAlloc;
+    replace_by_caller Cuda 3020 cuMemAlloc_v2(out: *mut DevPtr, bytes: usize) -> Status [GONE], caller in "rdx" => alloc::Malloc<alloc::Driver>;
     /// The driver's `cudaMallocPitch`.
     replace_by_caller Cuda 3020 cuMemAllocPitch_v2(out: *mut DevPtr, pitch: *mut usize, width: usize, height: usize, element: c_uint) -> Status [GONE], caller in "r9" => alloc::DriverAllocPitch;
     /// Memory that the program itself made managed is prefetched, too.
-    watch Cudart 0 cudaMallocManaged(out: *mut Ptr, bytes: usize, flags: c_uint) -> Status [GONE] => alloc::RuntimeManaged;
+    watch Cudart 0 cudaMallocManaged(out: *mut DevPtr, bytes: usize, flags: c_uint) -> Status [GONE] => alloc::Managed;
     /// As above, driver door.
-    watch Cuda 6000 cuMemAllocManaged(out: *mut DevPtr, bytes: usize, flags: c_uint) -> Status [GONE] => alloc::DriverManaged;
+    watch Cuda 6000 cuMemAllocManaged(out: *mut DevPtr, bytes: usize, flags: c_uint) -> Status [GONE] => alloc::Managed;
     /// The end of an allocation.
-    watch Cudart 0 cudaFree(ptr: Ptr) -> Status [GONE] => alloc::RuntimeFree;
+    watch Cudart 0 cudaFree(ptr: DevPtr) -> Status [GONE] => alloc::Free;
     /// The end of an allocation.
-    watch Cuda 3020 cuMemFree_v2(ptr: DevPtr) -> Status [GONE] => alloc::DriverFree;
+    watch Cuda 3020 cuMemFree_v2(ptr: DevPtr) -> Status [GONE] => alloc::Free;
     /// May end an allocation of `cudaMalloc`, too.
-    watch Cudart 0 cudaFreeAsync(ptr: Ptr, stream: Ptr) -> Status [GONE] => alloc::RuntimeFreeAsync;
+    watch Cudart 0 cudaFreeAsync(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::FreeAsync;
     /// As above, driver door.
-    watch Cuda 11020 cuMemFreeAsync(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::DriverFreeAsync;
+    watch Cuda 11020 cuMemFreeAsync(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::FreeAsync;
     /// May end an allocation of `cudaMalloc`, too.
-    watch Cudart 0 cudaFreeAsync_ptsz(ptr: Ptr, stream: Ptr) -> Status [GONE] => alloc::RuntimeFreeAsync;
+    watch Cudart 0 cudaFreeAsync_ptsz(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::FreeAsync;
     /// As above, driver door.
-    watch Cuda 11020 cuMemFreeAsync_ptsz(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::DriverFreeAsync;
+    watch Cuda 11020 cuMemFreeAsync_ptsz(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::FreeAsync;
 
     // Memory that stays device memory, which is said once
 
     /// Stream-ordered pools have no managed form.
-    watch Cudart 0 cudaMallocAsync(out: *mut Ptr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
+    watch Cudart 0 cudaMallocAsync(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
     /// As above.
-    watch Cudart 0 cudaMallocFromPoolAsync(out: *mut Ptr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
+    watch Cudart 0 cudaMallocFromPoolAsync(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
     /// As above, driver door.
-    watch Cuda 11020 cuMemAllocAsync(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::DriverPool;
+    watch Cuda 11020 cuMemAllocAsync(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
     /// As above, driver door.
-    watch Cuda 11020 cuMemAllocFromPoolAsync(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::DriverFromPool;
+    watch Cuda 11020 cuMemAllocFromPoolAsync(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
     /// Stream-ordered pools have no managed form.
-    watch Cudart 0 cudaMallocAsync_ptsz(out: *mut Ptr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
+    watch Cudart 0 cudaMallocAsync_ptsz(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
     /// As above.
-    watch Cudart 0 cudaMallocFromPoolAsync_ptsz(out: *mut Ptr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
+    watch Cudart 0 cudaMallocFromPoolAsync_ptsz(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
     /// As above, driver door.
-    watch Cuda 11020 cuMemAllocAsync_ptsz(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::DriverPool;
+    watch Cuda 11020 cuMemAllocAsync_ptsz(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
     /// As above, driver door.
-    watch Cuda 11020 cuMemAllocFromPoolAsync_ptsz(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::DriverFromPool;
+    watch Cuda 11020 cuMemAllocFromPoolAsync_ptsz(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
     /// Expandable segments: virtual memory management is never managed memory.
     watch Cuda 10020 cuMemCreate(out: *mut u64, bytes: usize, prop: Ptr, flags: u64) -> Status [GONE] => kept::Vmm;
     /// Managed memory cannot be exported to another process; the failure is explained.
-    watch Cudart 0 cudaIpcGetMemHandle(handle: Ptr, ptr: Ptr) -> Status [GONE] => kept::RuntimeIpc;
+    watch Cudart 0 cudaIpcGetMemHandle(handle: Ptr, ptr: DevPtr) -> Status [GONE] => kept::Ipc;
     /// As above, driver door.
-    watch Cuda 4010 cuIpcGetMemHandle(handle: Ptr, ptr: DevPtr) -> Status [GONE] => kept::DriverIpc;
+    watch Cuda 4010 cuIpcGetMemHandle(handle: Ptr, ptr: DevPtr) -> Status [GONE] => kept::Ipc;
     /// Takes all memory and every context away under us: the end of our help.
     watch Cudart 0 cudaDeviceReset() -> Status [GONE] => kept::Reset;
     /// As above, driver door.
@@ -164,6 +168,10 @@ interpose! {
     watch Cuda 2000 cuModuleUnload(module: Ptr) -> Status [GONE] => names::Unload;
     /// As above.
     watch Cuda 12000 cuLibraryUnload(library: Ptr) -> Status [GONE] => names::Unload;
+    /// A context takes its modules with it.
+    watch Cuda 4000 cuCtxDestroy_v2(context: Ptr) -> Status [GONE] => names::Unload;
+    /// Perhaps the last that holds the context.
+    watch Cuda 11000 cuDevicePrimaryCtxRelease_v2(device: Dev) -> Status [GONE] => names::Unload;
 
     // PyTorch: which blocks of its caching allocator hold a tensor
 

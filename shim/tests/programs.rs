@@ -74,9 +74,11 @@ fn progress_is_written_and_the_gate_waited_for_while_awake() {
 #[test]
 fn large_device_memory_becomes_managed_and_the_rest_says_why_not() {
     let said = passes("alloc", plainly);
-    for part in ["error 801", "cudaMallocAsync memory stays device memory", "cuMemCreate memory", "CUDA IPC"] {
+    for part in ["error 801", "stream-ordered pools", "cuMemCreate memory", "CUDA IPC"] {
         assert_eq!(said.matches(part).count(), 1, "{part:?} in\n{said}");
     }
+    // And that nothing can be moved here.
+    assert_eq!(said.lines().count(), 5, "{said}");
 }
 
 #[test]
@@ -86,6 +88,9 @@ fn host_memory_is_not_promised_twice() {
     });
     assert_eq!(said.matches("out-of-memory").count(), 1, "{said}");
     assert!(said.contains("8.00 MiB more") && said.contains("96.00 MiB are in use"), "{said}");
+    passes("limit", |c| {
+        c.env("FAKE_MIB", "1024").env("DEEPUM_GPU_BUDGET", "64MiB").env("DEEPUM_HOST_BUDGET", "32MiB");
+    });
 }
 
 #[test]
@@ -103,6 +108,10 @@ fn a_second_interposer_sees_each_call_once() {
 #[test]
 fn errno_is_the_programs() {
     passes("errno", plainly);
+    // Also where there is something to say and nowhere to say it.
+    let mut shell = preloaded("sh");
+    shell.args(["-c", "exec \"$0\" 2>&-"]).arg(programs().join("errno")).env("DEEPUM_POLICY", "lru");
+    assert!(shell.status().unwrap().success());
 }
 
 #[test]
@@ -173,11 +182,14 @@ fn a_bad_variable_costs_one_line_at_the_first_cuda_call() {
     assert_eq!(said.matches("did you mean DEEPUM_").count(), 1, "{said}");
 }
 
-/// Programs that have nothing to do with CUDA run as if we were not there: same output, no word of ours, also with a variable that
-/// would be complained about.
+/// Programs that have nothing to do with CUDA run as if we were not there: same output, same threads and open files, no word of
+/// ours, also with a variable that would be complained about.
 #[test]
 fn programs_without_cuda_do_not_notice() {
-    for words in [&["ls", "/"][..], &["gcc", "--version"], &["sh", "-c", "ls / | sort | wc -l"], &["true"]] {
+    const COMPILE: &str = "echo 'int x;' | gcc -x c -S -o - -";
+    const LOOK: &str = "import os, subprocess; print(os.listdir('/proc/self/fd'), \
+                        len(os.listdir('/proc/self/task')), subprocess.run(['true']))";
+    for words in [&["ls", "/"][..], &["true"], &["sh", "-c", COMPILE], &["python3", "-c", LOOK]] {
         let plain = Command::new(words[0]).args(&words[1..]).output().unwrap();
         let under = preloaded(words[0]).args(&words[1..]).env("DEEPUM_POLCY", "x").output().unwrap();
         assert_eq!(plain, under, "{words:?}");

@@ -33,6 +33,7 @@ int main(void) {
     EQUAL(cudaFree(p), 0);
     EQUAL(cudaFree(NULL), 0);
     EQUAL(cudaFree((void *)0x123), 1);
+    EQUAL(cudaGetLastError(), 1);
     // Pitched and boxed.
     EQUAL(cudaMallocPitch(&p, &pitch, 1000, 2048), 0);
     EQUAL(pitch, 1024);
@@ -59,8 +60,10 @@ int main(void) {
     fake_fail("cuMemAllocManaged", 801);
     EQUAL(cudaMalloc(&p, 4 << 20), 0);
     EQUAL(fake_kind(p), 'd');
+    EQUAL(cudaGetLastError(), 0);
     fake_fail("cuMemAllocManaged", 2);
     EQUAL(cudaMalloc(&q, 4 << 20), 2);
+    EQUAL(cudaGetLastError(), 2);
     // While a stream is being captured, memory stays device memory.
     void *graph;
     EQUAL(cudaStreamBeginCapture(NULL, 0), 0);

@@ -24,6 +24,12 @@ int main(void) {
     CHECK(dlsym(program, "cublasGemmEx") == NULL && dlerror() != NULL);
     CHECK(dlsym(program, "main") == (void *)main || dlerror() != NULL);
     CHECK(dlsym(RTLD_DEFAULT, "strlen") != NULL);
+    // A library's own function of a name that we know is the library's, whether CUDA has one or not.
+    void *own = dlopen("libown.so", RTLD_LAZY | RTLD_LOCAL);
+    int (*gemm)(void) = dlsym(own, "cublasGemmEx"), (*launch)(void) = dlsym(own, "cuLaunchKernel");
+    CHECK(dlerror() == NULL);
+    EQUAL(gemm(), 71);
+    EQUAL(launch(), 72);
 
     // cuGetProcAddress answers for itself, so that whoever uses the answer from then on is still seen.
     int (*get)(const char *, void **, int, uint64_t, int *) = dlsym(cuda, "cuGetProcAddress_v2");

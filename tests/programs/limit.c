@@ -8,6 +8,7 @@ int main(void) {
     for (int i = 0; i < 12; i++) EQUAL(cudaMalloc(&p[i], 8 << 20), 0);
     EQUAL(cudaMalloc(&p[12], 8 << 20), 2);
     EQUAL(counter(REFUSED), 1);
+    EQUAL(cudaGetLastError(), 2);
     // One story at every query.
     EQUAL(cudaMemGetInfo(&free_bytes, &total), 0);
     EQUAL(total, 96 << 20);

@@ -49,6 +49,11 @@ int main(void) {
     EQUAL(counter(CAPTURED), 1);
     EQUAL(cudaStreamEndCapture(NULL, &graph), 0);
     EQUAL(cudaStreamEndCapture(NULL, &graph), 401);
+    EQUAL(cuStreamBeginCapture(NULL), 0);
+    EQUAL(cuLaunchKernel(KERNEL, 1, 1, 1, 1, 1, 1, 0, NULL, args, NULL), 0);
+    EQUAL(counter(CAPTURED), 2);
+    EQUAL(cuStreamEndCapture(NULL, &graph), 0);
+    EQUAL(counter(LAUNCHES), 11);
     int asked = fake_calls("cuStreamIsCapturing");
     DOOR(cudaGraphLaunch(graph, NULL), "cudaGraphLaunch", "cuGraphLaunch");
     EQUAL(fake_calls("cuStreamIsCapturing"), asked);

@@ -1,4 +1,4 @@
-// Eight threads launch and allocate at once; every launch is counted once, every allocation comes and goes.
+// Eight threads launch and allocate at once; every launch is counted once and waits once, every allocation comes and goes.
 #include "check.h"
 #include "cuda.h"
 #include <pthread.h>
@@ -26,6 +26,7 @@ int main(void) {
     EQUAL(counter(LAUNCHES), THREADS * ROUNDS + 1);
     EQUAL(fake_calls("cuLaunchKernel"), THREADS * ROUNDS + 1);
     EQUAL(ring()[RING_ISSUED], THREADS * ROUNDS + 1);
+    EQUAL(counter(GATE_WAITS), THREADS * ROUNDS);
     EQUAL(counter(MANAGED_BYTES), 0);
     return 0;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { char name[48]; int calls, fail; void *jump; } table[128];
+static struct { char name[48]; int calls, fail, end; void *jump; } table[128];
 
 static int entry(const char *name) {
     int i = 0;
@@ -24,17 +24,19 @@ int fake_calls(const char *name) {
 }
 void fake_fail(const char *name, int status) { table[entry(name)].fail = status; }
 void fake_jump(const char *name, void *jump) { table[entry(name)].jump = jump; }
+void fake_end(const char *name) { table[entry(name)].end = 1; }
 // Counts a call; a status other than 0 is what it must return at once.
 int fake_enter(const char *name) {
     pthread_mutex_lock(&lock);
     int i = entry(name);
     table[i].calls++;
-    int status = table[i].fail;
+    int status = table[i].fail, end = table[i].end;
     void *jump = table[i].jump;
-    table[i].fail = 0;
+    table[i].fail = table[i].end = 0;
     table[i].jump = NULL;
     pthread_mutex_unlock(&lock);
     if (jump) longjmp(jump, 1);
+    if (end) pthread_exit(NULL);
     return status;
 }
 #define ENTER do { int status_ = fake_enter(__func__); if (status_) return status_; } while (0)
@@ -139,6 +141,7 @@ int cuLaunchCooperativeKernel(DK) { UNUSED; ENTER; return run(f, params, NULL); 
 int cuLaunchKernelEx(const driver_config *config, void *f, void **params, void **extra) { (void)config; ENTER; return run(f, params, extra); }
 int cuGraphLaunch(void *exec, void *stream) { (void)exec, (void)stream; ENTER; return 0; }
 static int capturing;
+int cuStreamBeginCapture(void *stream) { (void)stream; ENTER; capturing = 1; return 0; }
 int cuStreamBeginCapture_v2(void *stream, int mode) { (void)stream, (void)mode; ENTER; capturing = 1; return 0; }
 int cuStreamEndCapture(void *stream, void **graph) {
     (void)stream;

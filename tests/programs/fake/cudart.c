@@ -12,6 +12,8 @@ static proc get;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int (*enter)(const char *);
 static __thread int last;
+// A failure is remembered until somebody asks for it; a success changes nothing.
+static int said(int status) { return status ? last = status : 0; }
 
 static void open_driver(void) {
     void *cuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL), *self;
@@ -32,7 +34,7 @@ static void *driver(const char *name, int per_thread) {
 #define U unsigned
 typedef int (*launch_type)(P, U, U, U, U, U, U, U, P, P *, P *);
 static int launch(P f, dim3 g, dim3 b, P *args, size_t shared, P stream, int per_thread) {
-    return last = ((launch_type)driver("cuLaunchKernel", per_thread))(f, g.x, g.y, g.z, b.x, b.y, b.z, (U)shared, stream, args, NULL);
+    return said(((launch_type)driver("cuLaunchKernel", per_thread))(f, g.x, g.y, g.z, b.x, b.y, b.z, (U)shared, stream, args, NULL));
 }
 #define RT P f, dim3 g, dim3 b, P *args, size_t shared, P stream
 int cudaLaunchKernel(RT) { ENTER; return launch(f, g, b, args, shared, stream, 0); }
@@ -40,36 +42,36 @@ int cudaLaunchKernel_ptsz(RT) { ENTER; return launch(f, g, b, args, shared, stre
 int __cudaLaunchKernel(RT) { ENTER; return launch(f, g, b, args, shared, stream, 0); }
 int cudaLaunchCooperativeKernel(RT) {
     ENTER;
-    return last = CALL("cuLaunchCooperativeKernel", (P, U, U, U, U, U, U, U, P, P *), f, g.x, g.y, g.z, b.x, b.y, b.z, (U)shared, stream, args);
+    return said(CALL("cuLaunchCooperativeKernel", (P, U, U, U, U, U, U, U, P, P *), f, g.x, g.y, g.z, b.x, b.y, b.z, (U)shared, stream, args));
 }
 int cudaLaunchKernelExC(const runtime_config *c, P f, P *args) {
     ENTER;
     driver_config d = {c->grid, c->block, (U)c->shared, c->stream, NULL, 0};
-    return last = CALL("cuLaunchKernelEx", (const driver_config *, P, P *, P *), &d, f, args, NULL);
+    return said(CALL("cuLaunchKernelEx", (const driver_config *, P, P *, P *), &d, f, args, NULL));
 }
-int cudaGraphLaunch(P exec, P stream) { ENTER; return last = CALL("cuGraphLaunch", (P, P), exec, stream); }
-int cudaStreamBeginCapture(P stream, int mode) { ENTER; return CALL("cuStreamBeginCapture", (P, int), stream, mode); }
-int cudaStreamEndCapture(P stream, P *graph) { ENTER; return CALL("cuStreamEndCapture", (P, P *), stream, graph); }
+int cudaGraphLaunch(P exec, P stream) { ENTER; return said(CALL("cuGraphLaunch", (P, P), exec, stream)); }
+int cudaStreamBeginCapture(P stream, int mode) { ENTER; return said(CALL("cuStreamBeginCapture", (P, int), stream, mode)); }
+int cudaStreamEndCapture(P stream, P *graph) { ENTER; return said(CALL("cuStreamEndCapture", (P, P *), stream, graph)); }
 int cudaMalloc(P *out, size_t bytes) {
     ENTER;
     if (bytes == 0) return *out = NULL, 0;
-    return last = CALL("cuMemAlloc", (P *, size_t), out, bytes);
+    return said(CALL("cuMemAlloc", (P *, size_t), out, bytes));
 }
-int cudaMallocManaged(P *out, size_t bytes, U flags) { ENTER; return last = CALL("cuMemAllocManaged", (P *, size_t, U), out, bytes, flags); }
-int cudaMallocPitch(P *out, size_t *pitch, size_t w, size_t h) { ENTER; return CALL("cuMemAllocPitch", (P *, size_t *, size_t, size_t, U), out, pitch, w, h, 4); }
+int cudaMallocManaged(P *out, size_t bytes, U flags) { ENTER; return said(CALL("cuMemAllocManaged", (P *, size_t, U), out, bytes, flags)); }
+int cudaMallocPitch(P *out, size_t *pitch, size_t w, size_t h) { ENTER; return said(CALL("cuMemAllocPitch", (P *, size_t *, size_t, size_t, U), out, pitch, w, h, 4)); }
 int cudaMalloc3D(pitched *out, extent3 e) {
     ENTER;
     out->xsize = e.width, out->ysize = e.height;
-    return CALL("cuMemAllocPitch", (P *, size_t *, size_t, size_t, U), &out->ptr, &out->pitch, e.width, e.height * e.depth, 4);
+    return said(CALL("cuMemAllocPitch", (P *, size_t *, size_t, size_t, U), &out->ptr, &out->pitch, e.width, e.height * e.depth, 4));
 }
-int cudaMallocAsync(P *out, size_t bytes, P stream) { ENTER; return CALL("cuMemAllocAsync", (P *, size_t, P), out, bytes, stream); }
-int cudaFree(P at) { ENTER; return last = CALL("cuMemFree", (P), at); }
-int cudaMemGetInfo(size_t *f, size_t *t) { ENTER; return CALL("cuMemGetInfo", (size_t *, size_t *), f, t); }
-int cudaIpcGetMemHandle(P handle, P at) { ENTER; return CALL("cuIpcGetMemHandle", (P, P), handle, at); }
+int cudaMallocAsync(P *out, size_t bytes, P stream) { ENTER; return said(CALL("cuMemAllocAsync", (P *, size_t, P), out, bytes, stream)); }
+int cudaFree(P at) { ENTER; return said(CALL("cuMemFree", (P), at)); }
+int cudaMemGetInfo(size_t *f, size_t *t) { ENTER; return said(CALL("cuMemGetInfo", (size_t *, size_t *), f, t)); }
+int cudaIpcGetMemHandle(P handle, P at) { ENTER; return said(CALL("cuIpcGetMemHandle", (P, P), handle, at)); }
 int cudaGetDeviceProperties(char *props, int device) {
     ENTER;
     memset(props, 0, 1024);
-    return CALL("cuDeviceTotalMem", (size_t *, int), (size_t *)(props + 288), device);
+    return said(CALL("cuDeviceTotalMem", (size_t *, int), (size_t *)(props + 288), device));
 }
 int cudaGetDriverEntryPoint(const char *name, P *out, uint64_t flags, int *status) { ENTER; pthread_once(&once, open_driver); return get(name, out, 13020, flags, status); }
 int cudaGetDriverEntryPointByVersion(const char *name, P *out, U version, uint64_t flags, int *status) { ENTER; pthread_once(&once, open_driver); return get(name, out, (int)version, flags, status); }

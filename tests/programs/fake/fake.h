@@ -13,6 +13,7 @@ typedef struct { dim3 grid, block; unsigned shared; void *stream; void *attrs; u
 int fake_calls(const char *name);             // how often the genuine function of this name ran
 void fake_fail(const char *name, int status); // its next call returns this and does nothing
 void fake_jump(const char *name, void *jmp);  // its next call leaves by longjmp
+void fake_end(const char *name);              // its next call ends the thread, unwinding its stack
 uint64_t fake_wait(int word_of_last);         // value of the newest stream wait; its word if asked with 1
 uint64_t fake_progress(int slot_of_last);     // value of the newest stream write; its word if asked with 1
 uint64_t fake_kind(const void *address);      // 'm' managed, 'd' device memory, 0 not live
