@@ -16,6 +16,9 @@
 //! or is still outstanding. Fetches of blocks believed on the GPU are `touch_asked` and have no such end:
 //! they are there to reorder the driver's eviction list.
 
+use crate::event::{Migration, MigrationCause};
+use crate::units::Place;
+
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// Every counter of the engine. See the module for the exact meaning of the prefetch set.
@@ -93,4 +96,22 @@ counters! {
     notices_lost,
     /// Times the engine woke.
     wakes,
+}
+
+impl Counters {
+    /// Counts a piece of memory that moved to or from `device`.
+    pub fn migrated(&mut self, piece: &Migration, device: Place) {
+        use MigrationCause::{AccessCounters, Coherence, Eviction, Prefetch, User};
+        let bytes = match (piece.to == device, piece.cause) {
+            (true, Coherence | AccessCounters) => &mut self.bytes_h2d_fault,
+            (true, Prefetch) => &mut self.bytes_h2d_tree,
+            (true, User | Eviction) => &mut self.bytes_h2d_call,
+            (false, _) if piece.from != device => return,
+            (false, Eviction) => &mut self.bytes_d2h_evicted,
+            (false, User) => &mut self.bytes_d2h_call,
+            (false, Coherence | Prefetch | AccessCounters) => &mut self.bytes_d2h_fault,
+        };
+        *bytes += piece.bytes.get();
+        self.migrations += 1;
+    }
 }

@@ -99,18 +99,12 @@ pub struct Snapshot {
     pub managed: Bytes,
     /// GPU memory its blocks hold: chunks, 2 MiB each.
     pub on_device: Bytes,
-    /// Bytes known to be in them.
-    pub on_device_known: Bytes,
     /// Execution IDs given out.
     pub exec_ids: usize,
     /// Memory of the table of execution IDs.
     pub exec_id_bytes: Bytes,
     /// The correlation tables and the plan.
     pub tables: TableSizes,
-    /// Launches issued and not finished.
-    pub launches_ahead: usize,
-    /// The newest launch finished.
-    pub done: LaunchSeq,
 }
 
 impl Engine {
@@ -154,7 +148,6 @@ impl Engine {
             Event::Fault(fault) => self.fault(fault, out),
             Event::Migrated(piece) => self.migrated(piece, out),
             Event::MoveDone { block, to, ok } => self.move_done(*block, *to, *ok),
-            Event::Dropped { block } => self.dropped(*block),
             Event::FaultSource { up } => self.known.faults_visible = *up,
             Event::NoticesLost { count } => self.known.counters.notices_lost += count,
         }
@@ -296,27 +289,7 @@ impl Engine {
 
     fn migrated(&mut self, piece: &Migration, out: &mut Commands) {
         let known = &mut self.known;
-        let counters = &mut known.counters;
-        let device = Place::Device(known.residency.device());
-        let bytes = piece.bytes.get();
-        if piece.to == device || piece.from == device {
-            counters.migrations += 1;
-        }
-        if piece.to == device {
-            match piece.cause {
-                MigrationCause::Coherence | MigrationCause::AccessCounters => counters.bytes_h2d_fault += bytes,
-                MigrationCause::Prefetch => counters.bytes_h2d_tree += bytes,
-                MigrationCause::User | MigrationCause::Eviction => counters.bytes_h2d_call += bytes,
-            }
-        } else if piece.from == device {
-            match piece.cause {
-                MigrationCause::Eviction => counters.bytes_d2h_evicted += bytes,
-                MigrationCause::User => counters.bytes_d2h_call += bytes,
-                MigrationCause::Coherence | MigrationCause::Prefetch | MigrationCause::AccessCounters => {
-                    counters.bytes_d2h_fault += bytes;
-                }
-            }
-        }
+        known.counters.migrated(piece, Place::Device(known.residency.device()));
         let left = known.residency.migrated(piece);
         if left && piece.cause == MigrationCause::Eviction {
             known.was_full();
@@ -405,27 +378,17 @@ impl Engine {
             budget: self.budget,
             managed: known.residency.managed(),
             on_device: Bytes(known.residency.blocks_on_device() as u64 * UmBlock::SIZE.get()),
-            on_device_known: known.residency.bytes_on_device(),
             exec_ids: known.exec_ids.len(),
             exec_id_bytes: known.exec_ids.bytes(),
             tables: self.policy.tables(),
-            launches_ahead: known.window.len(),
-            done: known.window.done(),
         }
     }
-    /// What the launch `seq` may touch, judging by its arguments, if it is issued and not finished: appended
-    /// to `out`, each block once, ascending.
-    pub fn may_touch(&self, seq: LaunchSeq, out: &mut Vec<UmBlock>) {
-        let first = out.len();
-        out.extend(self.known.window.get(seq).into_iter().flat_map(Issued::blocks));
-        out[first..].sort_unstable();
-        let mut kept = first;
-        for n in first..out.len() {
-            if kept == first || out[kept - 1] != out[n] {
-                out[kept] = out[n];
-                kept += 1;
-            }
-        }
-        out.truncate(kept);
+    /// What the launch `seq` may touch, judging by its arguments, if it is issued and not finished: each block once,
+    /// ascending.
+    pub fn may_touch(&self, seq: LaunchSeq) -> Vec<UmBlock> {
+        let mut blocks: Vec<UmBlock> = self.known.window.get(seq).into_iter().flat_map(Issued::blocks).collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
     }
 }

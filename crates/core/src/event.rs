@@ -1,7 +1,7 @@
 //! Everything that can happen: the only input of the core.
 //!
 //! Time, progress and outcomes enter as data, so that the same events always give the same
-//! commands, whichever world they come from. A trace is a list of these.
+//! commands, whichever world they come from.
 
 use crate::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
 
@@ -46,11 +46,6 @@ pub enum Event<'a> {
         to: Place,
         /// Whether it did.
         ok: bool,
-    },
-    /// The prefetch queue was full: a predicted fetch was never queued.
-    Dropped {
-        /// The block it was about.
-        block: UmBlock,
     },
     /// Fault notices can be seen from now on, or no longer. They are taken to be visible at the start.
     FaultSource {

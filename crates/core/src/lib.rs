@@ -1,8 +1,8 @@
 //! The thinking part of DeepUM: events in, commands out.
 //!
 //! No threads, no clock, no I/O, no `unsafe`, no randomness: the same events give the same
-//! commands. Three worlds run it unchanged: the replay simulator, the emulated CUDA device under
-//! real PyTorch, and a real GPU.
+//! commands. Every world runs it unchanged: the emulated CUDA device under real PyTorch, a real GPU, and
+//! scripts in tests.
 //!
 //! Read in this order: [`event`] and [`command`] (everything that goes in and out), [`engine`], then along
 //! the pipeline: [`exec_id`], [`correlate`], [`predict`], [`queues`]; [`policy`] puts them together.

@@ -50,7 +50,7 @@ use crate::window::Issued;
 /// a plan that turns out wrong is walked again.
 pub const LONGEST: usize = 1024;
 
-#[derive(Debug)]
+#[derive(Default, Debug)]
 struct Planned {
     seq: LaunchSeq,
     exec: Option<ExecId>,
@@ -154,8 +154,7 @@ impl Predict {
         while self.walk_last(known, tables, out) && self.lacking <= self.degree && self.plan.len() < LONGEST {
             let Some((seq, exec)) = self.next(known, tables) else { break };
             let tracked = self.spare.pop().unwrap_or_default();
-            let (walked, complete, lacks, leaving, ended) = (0, false, false, 0, 0);
-            self.plan.push_back(Planned { seq, exec, walked, complete, lacks, leaving, tracked, ended });
+            self.plan.push_back(Planned { seq, exec, tracked, ..Planned::default() });
         }
         self.take_back(known, out);
     }
@@ -225,7 +224,7 @@ impl Predict {
         let by = self.plan[index].seq;
         let state = known.residency.get(at);
         match state.ask() {
-            Ask::None | Ask::Unproven if state.whole => keep(at, known, out),
+            Ask::None | Ask::Unproven if state.whole() => keep(at, known, out),
             Ask::None | Ask::Unproven | Ask::Evict => {
                 if state.ask() == Ask::Unproven {
                     // It was whole when it arrived, and lost pages since.
@@ -357,9 +356,9 @@ impl Predict {
         }
     }
 
-    /// Launches in the plan, and blocks they are expected to need.
-    pub fn depth(&self) -> (usize, usize) {
-        (self.plan.len(), self.in_plan)
+    /// Blocks that the plan is expected to need.
+    pub fn planned_blocks(&self) -> usize {
+        self.in_plan
     }
 }
 

@@ -74,7 +74,7 @@ pub enum Pushed {
     Replaced,
     /// The block waits already, or is being fetched: nothing to add.
     Known,
-    /// The predicted lane is full. Tell the core: [`crate::event::Event::Dropped`].
+    /// The predicted lane is full. The engine is to hear of it ([`crate::Engine::hand_over`]).
     Full,
     /// A `Cancel` took out what waited, or found nothing.
     Cancelled(bool),
@@ -100,9 +100,9 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// Most predicted fetches waiting unless told otherwise: 32 GiB of them, which is more than half the
-    /// memory of the largest device described; the plan stops before that.
-    pub const LIMIT: usize = 16384;
+    /// Most predicted fetches waiting unless told otherwise: 128 GiB of them. The plan stops before that on any device
+    /// of less than twice as much, since it fills at most half of what fits.
+    pub const LIMIT: usize = 1 << 16;
 
     /// `limit` is the most predicted fetches that may wait.
     pub fn new(limit: usize) -> Self {

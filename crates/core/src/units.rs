@@ -74,10 +74,6 @@ impl Nanos {
     pub const fn get(self) -> u64 {
         self.0
     }
-    /// As seconds, for people.
-    pub fn as_secs_f64(self) -> f64 {
-        self.0 as f64 / 1e9
-    }
     /// `self - earlier`, or zero if `earlier` is later.
     #[must_use]
     pub const fn saturating_sub(self, earlier: Self) -> Self {

@@ -75,7 +75,6 @@ pub struct Window {
     launches: VecDeque<Issued>,
     streams: Vec<Stream>,
     progress_events: u64,
-    done: LaunchSeq,
     spare: Vec<Vec<AddrRange>>,
 }
 
@@ -128,9 +127,7 @@ impl Window {
 
     /// Takes out the oldest launch if it is finished. Give it back with [`Self::recycle`].
     pub fn pop_finished(&mut self) -> Option<Issued> {
-        let launch = self.launches.pop_front_if(|launch| launch.finished)?;
-        self.done = self.done.max(launch.seq);
-        Some(launch)
+        self.launches.pop_front_if(|launch| launch.finished)
     }
 
     /// Reuses the memory of a launch that left.
@@ -143,10 +140,6 @@ impl Window {
     pub fn oldest(&self) -> Option<&Issued> {
         self.launches.front()
     }
-    /// The launch issued last.
-    pub fn newest(&self) -> Option<&Issued> {
-        self.launches.back()
-    }
     /// The launch with this number, if it is not over.
     pub fn get(&self, seq: LaunchSeq) -> Option<&Issued> {
         let at = self.launches.partition_point(|launch| launch.seq < seq);
@@ -155,10 +148,6 @@ impl Window {
     /// The first launch after `seq`.
     pub fn after(&self, seq: LaunchSeq) -> Option<&Issued> {
         self.launches.get(self.launches.partition_point(|launch| launch.seq <= seq))
-    }
-    /// The newest launch of those that left as finished.
-    pub fn done(&self) -> LaunchSeq {
-        self.done
     }
     /// How many launches are issued and not over.
     pub fn len(&self) -> usize {
@@ -256,7 +245,6 @@ mod tests {
         assert_eq!(window.oldest().unwrap().seq, LaunchSeq(2));
         assert_eq!(finish(&mut window, 1, 2), [2, 3]);
         assert_eq!(finish(&mut window, 1, 4), [4]);
-        assert_eq!(window.done(), LaunchSeq(4));
     }
 
     #[test]

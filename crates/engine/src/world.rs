@@ -240,11 +240,7 @@ impl World {
 
     /// What the arguments of launch `seq` of the first GPU name, ascending; nothing if it is over or unknown.
     pub fn may_touch(&self, seq: LaunchSeq) -> Vec<UmBlock> {
-        let mut blocks = Vec::new();
-        if let Some(gpu) = self.gpus.first() {
-            gpu.engine.may_touch(seq, &mut blocks);
-        }
-        blocks
+        self.gpus.first().map_or_else(Vec::new, |gpu| gpu.engine.may_touch(seq))
     }
 }
 

@@ -53,9 +53,7 @@ impl Deepum {
         known.counters.faults_learned += 1;
         self.predict.restart_at(seq, block, known, &mut self.tables, out);
     }
-}
 
-impl Deepum {
     /// Judges the first execution of an execution ID by what its arguments reach.
     fn settle(&mut self, launch: &Issued, present: impl Fn(UmBlock) -> bool) {
         let Some(exec) = launch.exec else { return };
@@ -111,14 +109,12 @@ impl Policy for Deepum {
         self.predict.gate(known)
     }
     fn tables(&self) -> TableSizes {
-        let (planned_launches, planned_blocks) = self.predict.depth();
         TableSizes {
             exec_records: self.tables.exec.records(),
             exec_bytes: self.tables.exec.bytes(),
             block_tables: self.tables.block_tables(),
             block_bytes: self.tables.block_bytes(),
-            planned_launches,
-            planned_blocks,
+            planned_blocks: self.predict.planned_blocks(),
         }
     }
 }

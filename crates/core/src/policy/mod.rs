@@ -68,9 +68,7 @@ pub struct TableSizes {
     pub block_tables: usize,
     /// Their memory.
     pub block_bytes: Bytes,
-    /// Launches in the plan.
-    pub planned_launches: usize,
-    /// Blocks they are expected to need.
+    /// Blocks that planned launches are expected to need.
     pub planned_blocks: usize,
 }
 

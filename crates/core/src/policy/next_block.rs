@@ -7,7 +7,7 @@ use super::{Policy, PolicyName};
 use crate::command::{Command, Commands, Why};
 use crate::known::Known;
 use crate::residency::{Ask, Handle};
-use crate::units::UmBlock;
+use crate::units::{LaunchSeq, UmBlock};
 
 /// See the module.
 #[derive(Debug)]
@@ -23,13 +23,13 @@ impl Policy for NextBlock {
         super::deepum::fetch_now(at, known, out);
         let Some(next) = known.residency.find(UmBlock(block.0 + 1)) else { return };
         let state = known.residency.get(next);
-        if state.whole || state.ask() != Ask::None {
+        if state.whole() || state.ask() != Ask::None {
             return;
         }
         known.counters.prefetch_asked += 1;
         known.residency.set_ask(next, Ask::Predicted);
         known.residency.asked(next);
-        let by = known.window.oldest().map(|launch| launch.seq).unwrap_or_default();
-        out.push(Command::Fetch { block: UmBlock(block.0 + 1), why: Why::Predicted { by } });
+        // For no launch: none is known.
+        out.push(Command::Fetch { block: UmBlock(block.0 + 1), why: Why::Predicted { by: LaunchSeq(0) } });
     }
 }

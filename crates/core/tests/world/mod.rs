@@ -9,7 +9,6 @@
 
 use std::collections::HashSet;
 
-use deepum_core::command::Commands;
 use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::queues::{Lane, Queues};
@@ -198,13 +197,6 @@ impl World {
                 self.tell(&Event::MoveDone { block, to, ok: true });
             }
         }
-    }
-
-    /// What a run reports, through `Commands` instead of queues: for golden traces.
-    pub fn commands(engine: &mut Engine, event: &Event<'_>) -> Vec<String> {
-        let mut out = Commands::new();
-        engine.on(event, &mut out);
-        out.drain().map(|command| format!("{command:?}")).collect()
     }
 }
 
