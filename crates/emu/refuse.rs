@@ -26,7 +26,7 @@
 //! if the loaded `libcuda.so.1` has it, of `void deepumEmuRefused(const char *name)` for each refused call, so
 //! that the device can count them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -50,29 +50,36 @@ const STATUS: &[(&str, i64)] = &[
     ("nvtx", -1),       // no status in NVTX: ranges return a level, negative is an error
 ];
 
-/// Listed functions whose result is not their library's status: a pointer (null is the refusal) or a signed byte count.
-const OTHER_RESULT: &[(&str, i64)] =
-    &[("nvshmem_malloc", 0), ("nvshmem_ptr", 0), ("nvshmemx_mc_ptr", 0), ("cuFileRead", -5007), ("cuFileWrite", -5007)];
+/// Listed functions whose result is not their library's status: a pointer (null is the refusal), a count (-1), or a signed
+/// number of bytes.
+const OTHER_RESULT: &[(&str, i64)] = &[
+    ("nvshmem_malloc", 0),
+    ("nvshmem_ptr", 0),
+    ("nvshmemx_mc_ptr", 0),
+    ("nvshmem_team_n_pes", -1),
+    ("cuFileRead", -5007),
+    ("cuFileWrite", -5007),
+];
 
-/// Writes `$OUT_DIR/refusals.rs` for the symbol lists named. Fails the build with a clear message if a list is unknown.
-pub fn generate(lists: &[&str]) {
+/// Writes `$OUT_DIR/refusals.rs` for the symbol lists named; answers the names refused. Fails the build with a clear message if a
+/// list is unknown.
+pub fn generate(lists: &[&str]) -> Vec<String> {
     let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
     let symbols = package.join("../symbols");
     println!("cargo::rerun-if-changed={}", package.join("src").display());
     println!("cargo::rerun-if-changed={}", package.join("build.rs").display());
     println!("cargo::rerun-if-changed={}", package.join("../refuse.rs").display());
 
-    let mut defined = BTreeSet::new();
-    defined_functions(&package.join("src"), &mut defined);
+    let defined = defined_functions(&package.join("src"));
     let (mut code, mut refused) = (String::from(SUPPORT), String::new());
-    let done = if defined.contains("on_refusal") { "super::on_refusal" } else { "core::convert::identity" };
+    let done = if defined.contains_key("on_refusal") { "super::on_refusal" } else { "core::convert::identity" };
     let _ = writeln!(code, "    use {done} as done;");
     for list in lists {
         let path = symbols.join(format!("{list}.txt"));
         println!("cargo::rerun-if-changed={}", path.display());
         let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("symbol list {}: {e}", path.display()));
         let status = lookup(STATUS, list).unwrap_or_else(|| panic!("no refusal status known for symbol list {list}"));
-        for name in text.lines().filter(|name| !defined.contains(*name)) {
+        for name in text.lines().filter(|name| !defined.contains_key(*name)) {
             let result = lookup(OTHER_RESULT, name).unwrap_or(status);
             let _ = writeln!(code, "    refusal!({name}, {result});");
             let _ = writeln!(refused, "{name}");
@@ -86,18 +93,20 @@ pub fn generate(lists: &[&str]) {
     );
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("refusals.rs");
     fs::write(&out, code).unwrap_or_else(|e| panic!("{}: {e}", out.display()));
+    refused.lines().map(str::to_owned).collect()
 }
 
 fn lookup(table: &[(&str, i64)], name: &str) -> Option<i64> {
     table.iter().find(|(key, _)| *key == name).map(|(_, value)| *value)
 }
 
-/// Adds every name that follows the word `fn` in the Rust sources under `folder`.
-fn defined_functions(folder: &Path, names: &mut BTreeSet<String>) {
+/// Every name that follows the word `fn` in the Rust sources under `folder`, with the file it stands in.
+pub fn defined_functions(folder: &Path) -> BTreeMap<String, PathBuf> {
+    let mut names = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())).flatten() {
         let path = entry.path();
         if path.is_dir() {
-            defined_functions(&path, names);
+            names.extend(defined_functions(&path));
         } else if path.extension().is_some_and(|ext| ext == "rs") {
             let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             for line in text.lines() {
@@ -107,12 +116,13 @@ fn defined_functions(folder: &Path, names: &mut BTreeSet<String>) {
                     if word == "fn"
                         && let Some(name) = words.next()
                     {
-                        names.insert(name.to_owned());
+                        names.insert(name.to_owned(), path.clone());
                     }
                 }
             }
         }
     }
+    names
 }
 
 /// The head of the generated file: how a refusal speaks. No allocation, no panic, `errno` kept.

@@ -323,7 +323,6 @@ macro_rules! typed {
 }
 
 typed! {
-    2 64: fn cublasHgemm, fn cublasHgemmStridedBatched, fn cublasHgemmBatched;
     0 68: fn cublasSgemm_v2, fn cublasSgemmStridedBatched, fn cublasSgemmBatched;
     1 70: fn cublasDgemm_v2, fn cublasDgemmStridedBatched, fn cublasDgemmBatched;
     4 68: fn cublasCgemm_v2, fn cublasCgemmStridedBatched, fn cublasCgemmBatched;

@@ -1,6 +1,6 @@
 //! The handle: a context, its loaded kernels, and the settings of the calls that follow.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use deepum_emu_abi::client::{DriverSlot, Kernels, Shape, Stream, Via, null_stream};
@@ -9,7 +9,7 @@ use deepum_emu_abi::elem::Elem;
 use deepum_emu_abi::kernels::Kernel;
 use deepum_emu_abi::params::{Class, Operand, Params};
 
-use crate::status::{Outcome, Status};
+use crate::status::{Outcome, Status, count};
 use crate::types::{PointerMode, Scalar, math_mode};
 
 static CUBLAS: DriverSlot = DriverSlot::new(Via::ProcAddress);
@@ -20,8 +20,6 @@ pub struct Settings {
     pub stream: Stream,
     pub math_mode: c_int,
     pub pointer_mode: PointerMode,
-    pub atomics_mode: c_int,
-    pub sm_count: c_int,
 }
 // SAFETY: a stream handle is a name to the driver, valid on every thread.
 unsafe impl Send for Settings {}
@@ -49,13 +47,7 @@ impl Handle {
             lt_kernels: OnceLock::new(),
             workspace: driver.alloc(bytes)?,
             capability,
-            settings: Mutex::new(Settings {
-                stream: null_stream(),
-                math_mode: 0,
-                pointer_mode: PointerMode::Host,
-                atomics_mode: 0,
-                sm_count: 0,
-            }),
+            settings: Mutex::new(Settings { stream: null_stream(), math_mode: 0, pointer_mode: PointerMode::Host }),
         })
     }
 
@@ -220,16 +212,21 @@ settings! {
     fn cublasSetStream_v2 / fn cublasGetStream_v2: stream as Stream, Ok, |s| s;
     fn cublasSetMathMode / fn cublasGetMathMode: math_mode as c_int, math_mode, |m| m;
     fn cublasSetPointerMode_v2 / fn cublasGetPointerMode_v2: pointer_mode as c_int, PointerMode::new, |m| m as c_int;
-    fn cublasSetAtomicsMode / fn cublasGetAtomicsMode: atomics_mode as c_int, zero_or_one, |m| m;
-    fn cublasSetSmCountTarget / fn cublasGetSmCountTarget: sm_count as c_int, not_negative, |n| n;
 }
 
-fn zero_or_one(mode: c_int) -> Result<c_int, Status> {
-    if matches!(mode, 0 | 1) { Ok(mode) } else { Err(Status::InvalidValue) }
-}
-
-fn not_negative(n: c_int) -> Result<c_int, Status> {
-    if n >= 0 { Ok(n) } else { Err(Status::InvalidValue) }
+/// `cublasSetSmCountTarget`: accepted if it is one. It is to leave room for kernels beside ours, and one kernel at a time is on the
+/// emulated device.
+///
+/// # Safety
+/// `handle` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cublasSetSmCountTarget(handle: *mut Handle, target: c_int) -> c_int {
+    Status::edge(|| {
+        // SAFETY: the caller's promise.
+        unsafe { Handle::get(handle) }?;
+        count(target)?;
+        Ok(())
+    })
 }
 
 /// `cublasSetWorkspace`: accepted if it is one. Our products never split the inner dimension, so none of it is touched.
@@ -249,7 +246,7 @@ pub unsafe extern "C" fn cublasSetWorkspace_v2(handle: *mut Handle, workspace: *
     })
 }
 
-/// Whether the process runs on CUDA 13: asked of the driver-independent name this library was loaded under.
+/// Whether the process runs on CUDA 13: told by the name this library was loaded under.
 fn cuda_13() -> bool {
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
@@ -258,7 +255,7 @@ fn cuda_13() -> bool {
         dli_saddr: std::ptr::null_mut(),
     };
     // SAFETY: an address inside this library; the output lives here.
-    let found = unsafe { libc::dladdr((cublasCreate_v2 as *const ()).cast(), &raw mut info) };
+    let found = unsafe { libc::dladdr((cublasLtGetVersion as *const ()).cast(), &raw mut info) };
     if found == 0 || info.dli_fname.is_null() {
         return true;
     }
@@ -267,39 +264,8 @@ fn cuda_13() -> bool {
     !name.ends_with(b".so.12")
 }
 
-/// 12.8.4.1 or 13.4.0: what the torch 2.9.1 wheel is built against, and a cuBLAS of CUDA 13 as the facts saw it.
-fn version() -> c_int {
-    if cuda_13() { 130_400 } else { 120_804 }
-}
-
-/// `cublasGetVersion`; the handle is not needed.
-///
-/// # Safety
-/// `out` is null or valid for writing.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasGetVersion_v2(_handle: *mut Handle, out: *mut c_int) -> c_int {
-    // SAFETY: the caller's promise.
-    Status::edge(|| unsafe { Status::put(out, version()) })
-}
-
-/// `cublasLtGetVersion`.
+/// `cublasLtGetVersion`: 12.8.4 or 13.4.0: what the torch 2.9.1 wheel is built against, and a cuBLAS of CUDA 13 as the facts saw it.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtGetVersion() -> usize {
-    usize::try_from(version()).unwrap_or_default()
-}
-
-/// `cublasGetStatusString`.
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasGetStatusString(status: c_int) -> *const c_char {
-    match status {
-        0 => c"the operation completed successfully",
-        1 => c"the library was not initialized",
-        3 => c"the resource allocation failed",
-        7 => c"an invalid value was used as an argument",
-        13 => c"the function failed to launch on the GPU",
-        14 => c"an internal operation failed",
-        15 => c"the functionality requested is not supported",
-        _ => c"unknown status",
-    }
-    .as_ptr()
+    if cuda_13() { 130_400 } else { 120_804 }
 }

@@ -47,6 +47,7 @@ fn a_refusal_names_itself_once_keeps_errno_and_returns_its_librarys_code() {
         ("nvrtcCompileProgram", 11),
         ("nvshmemx_get_uniqueid", 3),
         ("nvshmem_malloc", 0),
+        ("nvshmem_team_n_pes", -1),
         ("cuFileHandleRegister", 5007),
         ("cuFileRead", -5007),
     ];
