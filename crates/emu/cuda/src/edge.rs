@@ -18,18 +18,27 @@ use parking_lot::Mutex;
 
 /// Runs a body; what happens in it becomes a `CUresult`.
 pub fn answer(name: &'static str, body: impl FnOnce() -> CuResult) -> i32 {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => 0,
-        Ok(Err(CuError::NotSupported)) => {
-            static SAID: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-            if SAID.lock().insert(name) {
-                say(&format!("{name}: what was asked is not supported by the emulated device"));
+    let told = || {
+        body().inspect_err(|error| {
+            if *error == CuError::NotSupported {
+                refuse(name)
             }
-            CuError::NotSupported.code()
-        }
+        })
+    };
+    match catch_unwind(AssertUnwindSafe(told)) {
+        Ok(Ok(())) => 0,
         Ok(Err(error)) => error.code(),
         Err(_) => CuError::Unknown.code(),
     }
+}
+
+/// Says once that `name` was asked for something that is not supported, and counts it each time.
+fn refuse(name: &'static str) {
+    static SAID: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().insert(name) {
+        say(&format!("{name}: what was asked is not supported by the emulated device"));
+    }
+    crate::emu::count_refusal();
 }
 
 /// Exported functions of the driver API.

@@ -85,15 +85,18 @@ pub extern "C" fn deepumEmuHostMemory() -> u64 {
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "exported name")]
 pub extern "C" fn deepumEmuRefused(_name: *const c_char) {
-    guarded((), || {
-        if let Ok(machine) = machine() {
-            let _ = machine.look(|state| {
-                state.totals.refused += 1;
-                state.publish(&machine.pace);
-                Ok(())
-            });
-        }
-    });
+    guarded((), count_refusal);
+}
+
+/// Counts a refused call, if there is a device to count it on.
+pub fn count_refusal() {
+    if let Ok(machine) = machine() {
+        let _ = machine.look(|state| {
+            state.totals.refused += 1;
+            state.publish(&machine.pace);
+            Ok(())
+        });
+    }
 }
 
 /// The host clock in virtual nanoseconds; 0 without a device.

@@ -6,8 +6,7 @@ use deepum_emu_device::error::{CuError, CuResult};
 
 use crate::edge::{Out, api};
 
-/// Number, name, text. All results that the driver API of CUDA 13 documents and that a program may be handed from
-/// elsewhere; ours are among them.
+/// Number, name, text: what this device answers, and the commonest of the other results. The rest are unknown, as the API allows.
 const RESULTS: &[(c_int, &CStr, &CStr)] = &[
     (0, c"CUDA_SUCCESS", c"no error"),
     (1, c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
@@ -106,15 +105,15 @@ mod tests {
             InvalidImage,
             InvalidContext,
             NoBinaryForGpu,
-            InvalidPtx,
             FileNotFound,
             InvalidHandle,
-            IllegalState,
             NotFound,
             NotReady,
-            IllegalAddress,
             LaunchFailed,
+            PeerAccessUnsupported,
             PeerAccessNotEnabled,
+            CooperativeLaunchTooLarge,
+            UnsupportedLimit,
             HostMemoryAlreadyRegistered,
             HostMemoryNotRegistered,
             NotSupported,

@@ -19,7 +19,10 @@ fn record(event: Event, stream: Stream) -> CuResult {
     let id = event.get()?;
     machine()?.call(Cost::Call, |call| {
         let stream = current::stream(call, stream)?;
-        call.state.events.get(id)?;
+        // Event and stream are of one context (CUDA driver API reference, cuEventRecord).
+        if Some(call.state.events.get(id)?.device) != call.state.streams.device_of(stream) {
+            return Err(CuError::InvalidHandle);
+        }
         let mark = call.queue(stream, &[], Work::Record(id))?;
         call.state.events.record(id, mark)
     })
@@ -34,8 +37,8 @@ api! {
             return Err(CuError::InvalidValue);
         }
         let id = machine()?.call(Cost::Call, |call| {
-            current::device(call)?;
-            Ok(call.state.events.create(flags & DISABLE_TIMING == 0))
+            let device = current::device(call)?;
+            Ok(call.state.events.create(device, flags & DISABLE_TIMING == 0))
         })?;
         out.put(Event::of(id))
     }
@@ -78,7 +81,7 @@ api! {
         let nanos = machine()?.call(Cost::Call, |call| {
             let (a, b) = (call.state.events.get(start)?, call.state.events.get(end)?);
             let (Some(first), Some(last)) = (a.mark, b.mark) else { return Err(CuError::InvalidHandle) };
-            if !a.timing || !b.timing {
+            if !a.timing || !b.timing || a.device != b.device {
                 return Err(CuError::InvalidHandle);
             }
             if !call.state.streams.reached(first) || !call.state.streams.reached(last) {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Once;
 
 use deepum_core::units::DeviceId;
-use deepum_emu_device::config::{self, Config};
+use deepum_emu_device::config::{self, Config, ConfigError};
 use deepum_emu_device::error::{CuError, CuResult};
 use deepum_emu_device::log::{self, LogWriter};
 use deepum_emu_device::machine::{Cost, Machine, install, machine};
@@ -16,18 +16,19 @@ use deepum_model::Profile;
 use crate::attribute;
 use crate::edge::{Out, Text, api, put_bytes, put_text, size, twins};
 
+/// The configuration in the environment.
+fn configured(given: Option<&str>) -> Result<Config, ConfigError> {
+    given.map_or_else(|| Ok(Config::of_profile(config::DEFAULT_PROFILE)), |text| Config::parse(text, &Profile::NAMES))
+}
+
 /// The machine that the environment describes.
 fn build() -> CuResult<Machine> {
     let given = std::env::var(config::VARIABLE).ok();
-    let config = match &given {
-        Some(text) => Config::parse(text, &Profile::NAMES).map_err(|e| e.to_string()),
-        None => {
-            say(&format!("{} is not set: playing {}", config::VARIABLE, config::DEFAULT_PROFILE));
-            Ok(Config::of_profile(config::DEFAULT_PROFILE))
-        }
-    };
-    let config = config.map_err(|line| {
-        say(&line);
+    if given.is_none() {
+        say(&format!("{} is not set: playing {}", config::VARIABLE, config::DEFAULT_PROFILE));
+    }
+    let config = configured(given.as_deref()).map_err(|e| {
+        say(&e.to_string());
         CuError::NoDevice
     })?;
     let log = std::env::var_os(log::VARIABLE).filter(|path| !path.is_empty()).and_then(|path| {
@@ -100,8 +101,10 @@ api! {
     }
 
     fn cuDriverGetVersion(version: Out<c_int>) {
-        // CUDA toolkit release notes, table of driver branches; before cuInit the newest is as good as any.
-        version.put(match machine().map(|m| m.config.driver) {
+        // May be asked before cuInit, and in a forked child. cuInit says what is wrong with a configuration.
+        let config = configured(std::env::var(config::VARIABLE).ok().as_deref());
+        // CUDA toolkit release notes, table of driver branches.
+        version.put(match config.map(|config| config.driver) {
             Ok(535) => 12_020,
             Ok(550) => 12_040,
             Ok(560) => 12_060,

@@ -37,20 +37,22 @@ struct Attribute {
 const _: () = assert!(size_of::<Attribute>() == 72);
 
 /// Checks what a launch is asked to be beyond its shape. What changes when or whether a kernel may start in ways that
-/// are not modelled is refused; hints are taken as such.
-fn check(attributes: In<Attribute>, count: c_uint) -> CuResult {
+/// are not modelled is refused; hints are taken as such. Whether it is cooperative.
+fn check(attributes: In<Attribute>, count: c_uint) -> CuResult<bool> {
+    let mut cooperative = false;
     for n in 0..count as usize {
         let attribute = attributes.nth(n)?;
         match attribute.id {
-            // IGNORE, ACCESS_POLICY_WINDOW, COOPERATIVE, SYNCHRONIZATION_POLICY, CLUSTER_SCHEDULING, PROGRAMMATIC_STREAM_
-            // SERIALIZATION (permits an overlap, asks for none), PRIORITY, MEM_SYNC_DOMAIN(_MAP), CARVEOUT and newer hints.
-            0..=3 | 5 | 6 | 8..=11 | 14 | 16..=18 => {}
+            2 => cooperative = attribute.value[0] != 0, // COOPERATIVE
+            // IGNORE, ACCESS_POLICY_WINDOW, SYNCHRONIZATION_POLICY, CLUSTER_SCHEDULING, PROGRAMMATIC_STREAM_SERIALIZATION
+            // (permits an overlap, asks for none), PRIORITY, MEM_SYNC_DOMAIN(_MAP), CARVEOUT and newer hints.
+            0 | 1 | 3 | 5 | 6 | 8..=11 | 14 | 16..=18 => {}
             // CLUSTER_DIMENSION: one block per cluster is no cluster.
             4 if attribute.value[..3].iter().all(|n| *n <= 1) => {}
             _ => return Err(CuError::NotSupported),
         }
     }
-    Ok(())
+    Ok(cooperative)
 }
 
 /// The packed parameter buffer, from an array of pointers to parameters or from the caller's own buffer.
@@ -85,12 +87,22 @@ fn pack(kernel: &Kernel, params: In<In<u8>>, extra: In<In<c_void>>) -> CuResult<
     Ok(given)
 }
 
+fn shape(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Shape {
+    Shape { grid, block, shared: Bytes(u64::from(shared)) }
+}
+
+/// Whether all blocks of a launch can be on the device at once.
+fn fits_at_once(kernel: &Kernel, shape: Shape) -> CuResult<bool> {
+    let product = |sizes: [c_uint; 3]| sizes.into_iter().fold(1, c_uint::saturating_mul);
+    let room = module::resident(kernel, product(shape.block), shape.shared)?.saturating_mul(machine()?.profile.sms);
+    Ok(product(shape.grid) <= room)
+}
+
 /// Queues a launch. More dynamic shared memory than the kernel was allowed is refused, as by a driver.
 fn launch(
     function: Function,
-    grid: [c_uint; 3],
-    block: [c_uint; 3],
-    shared: c_uint,
+    shape: Shape,
+    cooperative: bool,
     stream: Stream,
     params: In<In<u8>>,
     extra: In<In<c_void>>,
@@ -99,11 +111,13 @@ fn launch(
         return Err(CuError::InvalidValue);
     }
     let kernel = module::kernel(function)?;
-    if !module::allows_shared(&kernel, shared) {
+    if !module::allows_shared(&kernel, shape.shared) {
         return Err(CuError::InvalidValue);
     }
+    if cooperative && !fits_at_once(&kernel, shape)? {
+        return Err(CuError::CooperativeLaunchTooLarge);
+    }
     let packed = pack(&kernel, params, extra)?;
-    let shape = Shape { grid, block, shared: Bytes(u64::from(shared)) };
     machine()?.call(Cost::Launch, |call| {
         let stream = current::stream(call, stream)?;
         call.launch(stream, kernel, shape, packed)
@@ -117,8 +131,9 @@ fn configured(
     params: In<In<u8>>,
     extra: In<In<c_void>>,
 ) -> CuResult {
-    check(config.attributes, config.count)?;
-    launch(function, config.grid, config.block, config.shared, stream, params, extra)
+    let cooperative = check(config.attributes, config.count)?;
+    let shape = shape(config.grid, config.block, config.shared);
+    launch(function, shape, cooperative, stream, params, extra)
 }
 
 api! {
@@ -126,7 +141,7 @@ api! {
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         stream: Stream, params: In<In<u8>>, extra: In<In<c_void>>,
     ) {
-        launch(function, [gx, gy, gz], [bx, by, bz], shared, stream, params, extra)
+        launch(function, shape([gx, gy, gz], [bx, by, bz], shared), false, stream, params, extra)
     }
 
     fn cuLaunchKernelEx(config: In<Config>, function: Function, params: In<In<u8>>, extra: In<In<c_void>>) {
@@ -143,8 +158,7 @@ api! {
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         stream: Stream, params: In<In<u8>>,
     ) {
-        let none = In::none();
-        launch(function, [gx, gy, gz], [bx, by, bz], shared, stream, params, none)
+        launch(function, shape([gx, gy, gz], [bx, by, bz], shared), true, stream, params, In::none())
     }
 }
 

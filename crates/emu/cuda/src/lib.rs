@@ -5,9 +5,9 @@
 //! (`crates/emu/refuse.rs`). `cuGetProcAddress` answers from a table that the build makes of both.
 //!
 //! Rules: a function answers `CUDA_SUCCESS` only if it had the effect it promises; output pointers are written or the
-//! call fails; nothing unwinds into C; `cuInit` reads `DEEPUM_EMU` and `DEEPUM_EMU_LOG`, nothing else reads anything.
+//! call fails; nothing unwinds into C; `cuInit` and `cuDriverGetVersion` read the environment, nothing else does.
 //!
-//! Refused: graphs and capture, memory pools, virtual memory management, IPC, external memory and semaphores, textures,
+//! Refused: contexts other than the primary ones, graphs and capture, memory pools, virtual memory management, IPC, external memory and semaphores, textures,
 //! surfaces and arrays, multicast, green contexts, the JIT linker, private export tables.
 
 mod attribute;

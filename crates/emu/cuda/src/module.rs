@@ -96,8 +96,8 @@ static SET: Mutex<BTreeMap<(KernelId, c_int), c_int>> = Mutex::new(BTreeMap::new
 const MAX_DYNAMIC_SHARED: c_int = 8;
 
 /// Whether a launch may ask for so much dynamic shared memory: what fits into 48 KiB beside the kernel's own, or what was set.
-pub fn allows_shared(kernel: &Kernel, bytes: c_uint) -> bool {
-    bytes == 0 || bytes <= max_dynamic_shared(kernel).cast_unsigned()
+pub fn allows_shared(kernel: &Kernel, shared: Bytes) -> bool {
+    shared == Bytes::ZERO || i32::try_from(shared.0).is_ok_and(|bytes| bytes <= max_dynamic_shared(kernel))
 }
 
 fn max_dynamic_shared(kernel: &Kernel) -> c_int {
@@ -140,11 +140,14 @@ fn set_attribute(function: Function, number: c_int, value: c_int) -> CuResult {
     Ok(())
 }
 
+/// Blocks of a kernel that can be on one multiprocessor at once.
+pub fn resident(kernel: &Kernel, threads: c_uint, shared: Bytes) -> CuResult<c_uint> {
+    Ok(kernel::occupancy(machine()?.profile.threads_per_sm, threads, shared + kernel.info.static_shared))
+}
+
 fn blocks(function: Function, threads: c_int, shared: usize) -> CuResult<c_int> {
-    let kernel = kernel(function)?;
-    let threads = u32::try_from(threads).ok().filter(|n| *n > 0).ok_or(CuError::InvalidValue)?;
-    let shared = Bytes(shared as u64 + kernel.info.static_shared.0);
-    Ok(int(kernel::occupancy(machine()?.profile.threads_per_sm, threads, shared)))
+    let threads = c_uint::try_from(threads).ok().filter(|n| *n > 0).ok_or(CuError::InvalidValue)?;
+    resident(&*kernel(function)?, threads, Bytes(shared as u64)).map(int)
 }
 
 api! {

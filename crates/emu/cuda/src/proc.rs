@@ -81,6 +81,7 @@ const PER_THREAD: u64 = 2;
 /// `CUdriverProcAddressQueryResult`.
 const FOUND: c_int = 0;
 const NO_SYMBOL: c_int = 1;
+const VERSION_NOT_SUFFICIENT: c_int = 2;
 
 /// The exported name that `base` means at `version`.
 fn form(base: &str, version: i32) -> &str {
@@ -113,8 +114,13 @@ fn answer(symbol: Text, out: Out<*const c_void>, version: c_int, flags: u64, sta
     if flags & !3 != 0 {
         return Err(CuError::InvalidValue);
     }
-    let found = resolve(symbol.get()?, version, flags);
-    status.offer(if found.is_some() { FOUND } else { NO_SYMBOL });
+    let base = symbol.get()?;
+    let found = resolve(base, version, flags);
+    status.offer(match found {
+        Some(_) => FOUND,
+        None if form(base, c_int::MAX) != base => VERSION_NOT_SUFFICIENT,
+        None => NO_SYMBOL,
+    });
     out.put(found.map_or(std::ptr::null(), <*const ()>::cast))?;
     found.map(drop).ok_or(CuError::NotFound)
 }

@@ -59,8 +59,11 @@ static H scale(void) {
 /* Before cuInit there is nothing; afterwards a device, contexts and names. */
 static void devices(void) {
     F(R, cuDeviceGetCount, 2000, int *);
-    int count = -1;
+    F(R, cuDriverGetVersion, 2020, int *);
+    int count = -1, version;
     CHECK(cuDeviceGetCount(&count) == 3);
+    OK(cuDriverGetVersion(&version)); /* needs no cuInit */
+    CHECK(version == 12040);
     H context = start();
     OK(cuDeviceGetCount(&count));
     CHECK(count == 2);
@@ -97,6 +100,8 @@ static void proc_address(void) {
     CHECK(twin == dlsym(library, "cuLaunchKernel_ptsz"));
     int status = -1;
     CHECK(get_proc("cuNothing", &twin, 12000, 0, &status) == 500 && !twin && status == 1);
+    CHECK(get_proc("cuStreamGetCtx_v2", &twin, 12000, 0, 0) == 0); /* exported names are names */
+    CHECK(get_proc("cuMemsetD16", &twin, 2000, 0, &status) == 500 && status == 2); /* of a later version */
     /* A function that is refused exists, and refuses. */
     F(R, cuMemPoolCreate, 11020, H *, void *);
     H pool;
@@ -153,6 +158,26 @@ static void launches(void) {
     OK(cuCtxSynchronize());
 }
 
+/* A cooperative launch fits on the device at once: 80 multiprocessors of 2048 threads. */
+static void cooperative(void) {
+    start();
+    H function = scale();
+    F(R, cuLaunchCooperativeKernel, 9000, H, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, H, void **);
+    F(R, cuLaunchKernelEx, 11060, void *, H, void **, void **);
+    uint64_t zero = 0;
+    void *params[] = {&zero, &zero, &zero};
+    OK(cuLaunchCooperativeKernel(function, 160, 1, 1, 1024, 1, 1, 0, 0, params));
+    CHECK(cuLaunchCooperativeKernel(function, 161, 1, 1, 1024, 1, 1, 0, 0, params) == 720);
+    struct { unsigned id, pad, value[16]; } attribute = {2, 0, {1}};
+    struct { unsigned grid[3], block[3], shared; H stream; void *attributes; unsigned count; } config =
+        {{1, 161, 1}, {1024, 1, 1}, 0, 0, &attribute, 1};
+    CHECK(cuLaunchKernelEx(&config, function, params, 0) == 720);
+    attribute.value[0] = 0;
+    OK(cuLaunchKernelEx(&config, function, params, 0));
+    attribute.id = 7; /* an event in the middle of a kernel */
+    CHECK(cuLaunchKernelEx(&config, function, params, 0) == 801);
+}
+
 /* Ends as a crash does: nothing runs at its end. */
 static void killed(void) {
     launches();
@@ -207,9 +232,21 @@ static void contexts(void) {
     CHECK(active && flags == 4);
     OK(cuMemGetInfo(&left, &total));
     CHECK(left == all);
+    /* An event is recorded where it was made. */
+    F(R, cuEventCreate, 2000, H *, unsigned);
+    F(R, cuEventRecord, 2000, H, H);
+    F(R, cuStreamWaitEvent, 3020, H, H, unsigned);
+    H event, far;
+    OK(cuEventCreate(&event, 0));
+    OK(cuDevicePrimaryCtxRetain(&again, 1));
+    OK(cuCtxSetCurrent(again));
+    OK(cuStreamCreate(&far, 1));
+    CHECK(cuEventRecord(event, far) == 400);
+    OK(cuCtxSetCurrent(context));
+    OK(cuEventRecord(event, 0));
+    OK(cuStreamWaitEvent(far, event, 0));
     /* Limits are a context's own; peers there are none. */
     OK(cuCtxSetLimit(0, 4096));
-    OK(cuDevicePrimaryCtxRetain(&again, 1));
     CHECK(cuCtxEnablePeerAccess(again, 0) == 217 && cuCtxEnablePeerAccess(context, 0) == 201);
     OK(cuCtxSetCurrent(again));
     OK(cuCtxGetLimit(&limit, 0));
@@ -546,7 +583,7 @@ int main(int argc, char **argv) {
     get_proc = (GetProc)dlsym(library, "cuGetProcAddress_v2");
     CHECK(get_proc);
     struct { const char *name; void (*run)(void); } cases[] = {
-        {"devices", devices}, {"proc_address", proc_address}, {"launches", launches}, {"killed", killed}, {"contexts", contexts},
+        {"devices", devices}, {"proc_address", proc_address}, {"launches", launches}, {"cooperative", cooperative}, {"killed", killed}, {"contexts", contexts},
         {"copies", copies}, {"ranges", ranges}, {"pointers", pointers},
         {"streams", streams}, {"threads", threads}, {"forks", forks}, {"refused", refused},
     };

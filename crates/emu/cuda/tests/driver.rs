@@ -49,8 +49,9 @@ macro_rules! cases {
 }
 
 cases! {
-    devices with "v100-32g:devices=2";
+    devices with "v100-32g:devices=2,driver=550";
     launches with "v100-32g:data=1";
+    cooperative with "v100-32g";
     contexts with "v100-32g:devices=2";
     copies with "v100-32g";
     ranges with "h200:devices=2,driver=580";

@@ -31,27 +31,18 @@ pub enum CuError {
     /// The image has no code for this device.
     #[error("no kernel image is available for execution on the device")]
     NoBinaryForGpu = 209,
-    /// PTX text was not understood.
-    #[error("a PTX JIT compilation failed")]
-    InvalidPtx = 218,
     /// A source file was not found.
     #[error("file not found")]
     FileNotFound = 301,
     /// Not a live stream, event, module, function or library.
     #[error("invalid resource handle")]
     InvalidHandle = 400,
-    /// The object is in the wrong state.
-    #[error("the operation cannot be performed in the present state")]
-    IllegalState = 401,
     /// No function, variable or symbol of this name.
     #[error("named symbol not found")]
     NotFound = 500,
     /// Work is still under way: not a failure.
     #[error("device not ready")]
     NotReady = 600,
-    /// A kernel touched memory that is not mapped.
-    #[error("an illegal memory access was encountered")]
-    IllegalAddress = 700,
     /// A kernel died: the driver found no memory for a page it touched.
     #[error("unspecified launch failure")]
     LaunchFailed = 719,
@@ -61,9 +52,9 @@ pub enum CuError {
     /// Peer access was not switched on.
     #[error("peer access has not been enabled")]
     PeerAccessNotEnabled = 705,
-    /// The primary context is already in use.
-    #[error("cannot set while device is active in this process")]
-    PrimaryContextActive = 708,
+    /// A cooperative launch has more blocks than can be on the device at once.
+    #[error("too many blocks in cooperative launch")]
+    CooperativeLaunchTooLarge = 720,
     /// The host range is registered already.
     #[error("part or all of the requested memory range is already mapped")]
     HostMemoryAlreadyRegistered = 712,
@@ -73,12 +64,6 @@ pub enum CuError {
     /// The limit does not exist on this device.
     #[error("limit is not supported on this architecture")]
     UnsupportedLimit = 215,
-    /// Too many threads, or too much shared memory.
-    #[error("too many resources requested for launch")]
-    LaunchOutOfResources = 701,
-    /// A service of the operating system failed.
-    #[error("OS call failed or operation not supported on this OS")]
-    OperatingSystem = 304,
     /// The emulated device does not do this.
     #[error("operation not supported")]
     NotSupported = 801,

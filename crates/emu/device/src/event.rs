@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use deepum_core::units::Nanos;
+use deepum_core::units::{DeviceId, Nanos};
 
 use crate::error::{CuError, CuResult};
 use crate::stream::Mark;
@@ -10,6 +10,8 @@ use crate::stream::Mark;
 /// One event.
 #[derive(Clone, Copy, Debug)]
 pub struct Event {
+    /// The device whose context it was made in.
+    pub device: DeviceId,
     /// Whether it takes the time.
     pub timing: bool,
     /// Behind which work it was last recorded; none before the first record.
@@ -26,10 +28,10 @@ pub struct Events {
 }
 
 impl Events {
-    /// A new event.
-    pub fn create(&mut self, timing: bool) -> u32 {
+    /// A new event of `device`.
+    pub fn create(&mut self, device: DeviceId, timing: bool) -> u32 {
         self.next += 1;
-        self.live.insert(self.next, Event { timing, mark: None, at: Nanos::ZERO });
+        self.live.insert(self.next, Event { device, timing, mark: None, at: Nanos::ZERO });
         self.next
     }
 
