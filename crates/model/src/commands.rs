@@ -40,35 +40,28 @@ impl UnifiedMemory {
             cpu += self.profile.block_cost;
             done = done.max(match device {
                 Some(d) => self.migrate_in(d, slot, pages, &mut cpu)?,
-                None => self.migrate_home(slot, pages, cpu)?,
+                None => self.bring_home(slot, pages, cpu)?,
             });
         }
         Ok(Migrated { ordered: cpu, done: done.max(cpu) })
     }
 
     fn migrate_in(&mut self, d: usize, slot: usize, pages: PageMask, cpu: &mut Nanos) -> Result<Nanos, ModelError> {
-        let on = &mut self.devices[d].on[slot];
-        on.discarded = on.discarded.without(pages);
+        let on = &self.devices[d].on[slot];
         let (missing, arrives) = (pages.without(on.resident), on.arrives);
         if missing.is_empty() {
             self.devices[d].totals.touches += 1;
         }
         let arrived = self.bring_in(d, slot, missing, PageMask::EMPTY, MigrationCause::User, cpu)?;
+        let discarded = &mut self.blocks[slot].discarded;
+        *discarded = discarded.without(pages);
         Ok(arrived.max(arrives))
     }
 
-    fn migrate_home(&mut self, slot: usize, pages: PageMask, cpu: Nanos) -> Result<Nanos, ModelError> {
-        let done = self.bring_home(slot, pages, MigrationCause::User, cpu)?;
-        let block = &mut self.blocks[slot];
-        block.host_mapped = true;
-        block.host_discarded = block.host_discarded.without(pages);
-        Ok(done)
-    }
-
     /// `UVM_DISCARD` (facts 4.3): gives up the contents of `range` (widened to whole pages). Answers when the
-    /// call returns. Without `unmap` pages stay where they are and are not copied when they leave; a chunk all of
-    /// whose 512 pages are discarded goes to the discarded list. With `unmap` they are nowhere from now on, and a
-    /// chunk that holds nothing any more goes to the unused list.
+    /// call returns. Without `unmap` pages stay where they are and are not copied when they leave; with `unmap` they
+    /// are nowhere from now on. Once all 512 pages of a block are discarded, populated or not, its chunks go to the
+    /// unused list if nothing of it is left anywhere, else to the discarded list.
     ///
     /// # Errors
     /// [`ModelError::NotManaged`].
@@ -77,40 +70,46 @@ impl UnifiedMemory {
         let mut cpu = now + self.profile.ioctl_cost;
         for block in range.blocks() {
             let Some(slot) = self.space.slot(block) else { continue };
-            let pages = part_of(range, block);
             cpu += self.profile.block_cost;
-            for d in 0..self.devices.len() {
-                let on = &mut self.devices[d].on[slot];
-                let here = pages & on.resident;
-                let place = device_at(d);
-                if here.is_empty() {
-                } else if unmap {
-                    let until = on.arrives;
-                    self.devices[d].totals.bytes_discarded += here.bytes();
-                    self.leave(d, slot, here, until);
-                    self.op(here, |pages| PageOp::Dropped { block, pages, place });
-                } else {
-                    let news = here.without(on.discarded);
-                    on.discarded = on.discarded | here;
-                    if on.discarded.is_full() {
-                        self.devices[d].chunks.put(slot, List::Discarded);
-                    }
-                    self.op(news, |pages| PageOp::Discarded { block, pages, place });
-                }
-            }
-            let home = &mut self.blocks[slot];
-            let here = pages & home.host;
-            if unmap {
-                home.host = home.host.without(here);
-                home.host_discarded = home.host_discarded.without(here);
-                self.op(here, |pages| PageOp::Dropped { block, pages, place: Place::Host });
-            } else {
-                let news = here.without(home.host_discarded);
-                home.host_discarded = home.host_discarded | here;
-                self.op(news, |pages| PageOp::Discarded { block, pages, place: Place::Host });
-            }
+            self.discard_in(block, slot, part_of(range, block), unmap);
         }
         Ok(cpu)
+    }
+
+    fn discard_in(&mut self, block: UmBlock, slot: usize, pages: PageMask, unmap: bool) {
+        let fresh = pages.without(self.blocks[slot].discarded);
+        self.blocks[slot].discarded = self.blocks[slot].discarded | pages;
+        let (mut changes, mut left) = (!fresh.is_empty(), false);
+        let devices = (0..self.devices.len()).map(Some);
+        for at in devices.chain([None]) {
+            let place = at.map_or(Place::Host, device_at);
+            let resident = at.map_or(self.blocks[slot].host, |d| self.devices[d].on[slot].resident);
+            let here = pages & resident;
+            left |= !(if unmap { resident.without(here) } else { resident }).is_empty();
+            if here.is_empty() {
+                continue;
+            }
+            if !unmap {
+                self.op(here & fresh, |pages| PageOp::Discarded { block, pages, place });
+                continue;
+            }
+            changes = true;
+            match at {
+                Some(d) => {
+                    let until = self.devices[d].on[slot].arrives;
+                    self.devices[d].totals.bytes_discarded += here.bytes();
+                    self.revoke(d, slot, here, until);
+                }
+                None => self.blocks[slot].host = resident.without(here),
+            }
+            self.op(here, |pages| PageOp::Dropped { block, pages, place });
+        }
+        if changes && self.blocks[slot].discarded.is_full() {
+            let list = if left { List::Discarded } else { List::Unused };
+            for device in self.devices.iter_mut().filter(|d| d.chunks.list_of(slot).is_some()) {
+                device.chunks.put(slot, list);
+            }
+        }
     }
 
     fn check(&self, range: AddrRange) -> Result<(), ModelError> {

@@ -72,8 +72,8 @@ pub(crate) struct Block {
     pub(crate) id: UmBlock,
     /// Pages whose contents are in host memory.
     pub(crate) host: PageMask,
-    /// Of those, the ones whose contents were given up.
-    pub(crate) host_discarded: PageMask,
+    /// Pages whose contents were given up, wherever they are or are not (facts 4.3: the status is kept per page).
+    pub(crate) discarded: PageMask,
     /// Host pages that exist, whether or not they hold the contents (facts 4.6).
     pub(crate) host_pages: PageMask,
     /// Whether the host's page tables map any of it.
@@ -87,7 +87,7 @@ impl Block {
         Self {
             id,
             host: PageMask::EMPTY,
-            host_discarded: PageMask::EMPTY,
+            discarded: PageMask::EMPTY,
             host_pages: PageMask::EMPTY,
             host_mapped: false,
             host_arrives: Nanos::ZERO,
@@ -100,9 +100,7 @@ impl Block {
 pub(crate) struct OnDevice {
     /// Pages whose contents are on the device, in flight or arrived.
     pub(crate) resident: PageMask,
-    /// Of those, the ones whose contents were given up.
-    pub(crate) discarded: PageMask,
-    /// Of the resident ones, those whose copy has not ended, unless `arrives` has passed.
+    /// Of those, the ones whose copy has not ended, unless `arrives` has passed.
     pub(crate) in_flight: PageMask,
     /// When they have all arrived.
     pub(crate) arrives: Nanos,

@@ -5,7 +5,7 @@ use crate::pages::PageMask;
 use crate::{Accessor, KernelRun, PageOp, Profile, Step, Touch, prefetch};
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const BLOCKS: u64 = 6;
 const DEVICES: u8 = 2;
@@ -34,16 +34,12 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A page: where it is, and whether its contents were given up.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Page {
-    at: Place,
-    stale: bool,
-}
-
 #[derive(Default)]
 struct Slow {
-    pages: BTreeMap<(u64, u32), Page>,
+    /// Where every populated page is.
+    pages: BTreeMap<(u64, u32), Place>,
+    /// Pages, populated or not, whose contents were given up.
+    discarded: BTreeSet<(u64, u32)>,
     /// Per device: blocks holding a chunk, by list: unused, discarded, used.
     lists: [[Vec<u64>; 3]; DEVICES as usize],
     proper: [usize; DEVICES as usize],
@@ -53,7 +49,7 @@ struct Slow {
 impl Slow {
     fn on(&self, block: u64, at: Place) -> Vec<u32> {
         let pages = self.pages.range((block, 0)..(block + 1, 0));
-        pages.filter(|(_, p)| p.at == at).map(|(&(_, page), _)| page).collect()
+        pages.filter(|(_, p)| **p == at).map(|(&(_, page), _)| page).collect()
     }
 
     fn put(&mut self, d: u8, block: u64, list: Option<usize>) {
@@ -75,10 +71,10 @@ impl Slow {
     fn evict(&mut self, d: u8) -> bool {
         let Some(&victim) = self.lists[usize::from(d)].iter().flatten().next() else { return false };
         for page in self.on(victim, Place::Device(DeviceId(d))) {
-            if self.pages[&(victim, page)].stale {
+            if self.discarded.contains(&(victim, page)) {
                 self.pages.remove(&(victim, page));
             } else {
-                self.pages.insert((victim, page), Page { at: Place::Host, stale: false });
+                self.pages.insert((victim, page), Place::Host);
                 self.copied += 4096;
             }
         }
@@ -86,10 +82,14 @@ impl Slow {
         true
     }
 
-    /// Whether a device page that leaves empties its chunk.
-    fn settle(&mut self, d: u8, block: u64) {
-        let empty = self.on(block, Place::Device(DeviceId(d))).is_empty();
-        if empty && self.lists[usize::from(d)][1..].iter().flatten().any(|&b| b == block) {
+    /// Puts a page where it belongs from now on. A chunk that it was the last to leave is unused.
+    fn place(&mut self, block: u64, page: u32, to: Place) {
+        let stale = self.discarded.remove(&(block, page));
+        let Some(from) = self.pages.insert((block, page), to).filter(|p| *p != to) else { return };
+        self.copied += if stale { 0 } else { 4096 };
+        if let Place::Device(DeviceId(d)) = from
+            && !self.pages.range((block, 0)..(block + 1, 0)).any(|(_, at)| *at == from)
+        {
             self.put(d, block, Some(0));
         }
     }
@@ -101,60 +101,40 @@ impl Slow {
         }
         self.put(d, block, Some(2));
         let to = Place::Device(DeviceId(d));
-        for &page in wanted {
-            let before = self.pages.insert((block, page), Page { at: to, stale: false });
-            if before.is_some_and(|p| p.at != to && !p.stale) {
-                self.copied += 4096;
-            }
-        }
-        (0..DEVICES).filter(|&o| o != d).for_each(|o| self.settle(o, block));
+        wanted.iter().for_each(|&page| self.place(block, page, to));
         true
     }
 
-    fn home(&mut self, block: u64, pages: std::ops::Range<u32>, clears: bool) {
+    /// All 512 pages discarded: chunks go to the unused list if none is left anywhere, else to the discarded list.
+    fn discard(&mut self, block: u64, pages: std::ops::Range<u32>, unmap: bool) {
+        let mut changes = false;
         for page in pages {
-            let before = self.pages.get(&(block, page)).copied();
-            let stale = before.is_some_and(|p| p.at == Place::Host && p.stale && !clears);
-            self.pages.insert((block, page), Page { at: Place::Host, stale });
-            if before.is_some_and(|p| p.at != Place::Host && !p.stale) {
-                self.copied += 4096;
+            changes |= self.discarded.insert((block, page));
+            changes |= unmap && self.pages.remove(&(block, page)).is_some();
+        }
+        if changes && (0..512).all(|page| self.discarded.contains(&(block, page))) {
+            let left = self.pages.range((block, 0)..(block + 1, 0)).next().is_some();
+            for d in 0..DEVICES {
+                if self.lists[usize::from(d)].iter().flatten().any(|&b| b == block) {
+                    self.put(d, block, Some(usize::from(left)));
+                }
             }
         }
-        (0..DEVICES).for_each(|d| self.settle(d, block));
     }
 
     fn apply(&mut self, op: &Op) -> bool {
         match *op {
-            Op::Migrate { block, first, len, to: None } => self.home(block, first..first + len, true),
+            Op::Migrate { block, first, len, to: None } => {
+                (first..first + len).for_each(|page| self.place(block, page, Place::Host));
+            }
             Op::Migrate { block, first, len, to: Some(d) } => {
                 let wanted: Vec<u32> = (first..first + len).collect();
-                let to = Place::Device(DeviceId(d));
-                for &page in &wanted {
-                    if let Some(p) = self.pages.get_mut(&(block, page)).filter(|p| p.at == to) {
-                        p.stale = false;
-                    }
-                }
                 return self.bring(d, block, &wanted);
             }
-            Op::Discard { block, first, len, unmap } => {
-                for page in first..first + len {
-                    if unmap {
-                        self.pages.remove(&(block, page));
-                    } else if let Some(p) = self.pages.get_mut(&(block, page)) {
-                        p.stale = true;
-                    }
-                }
-                for d in 0..DEVICES {
-                    let here = self.on(block, Place::Device(DeviceId(d)));
-                    if !unmap && here.len() == 512 && here.iter().all(|&p| self.pages[&(block, p)].stale) {
-                        self.put(d, block, Some(1));
-                    }
-                    self.settle(d, block);
-                }
-            }
+            Op::Discard { block, first, len, unmap } => self.discard(block, first..first + len, unmap),
             Op::Kernel { device, block, page } => {
                 let to = Place::Device(DeviceId(device));
-                if self.pages.get(&(block, page)).is_some_and(|p| p.at == to) {
+                if self.pages.get(&(block, page)).is_some_and(|p| *p == to) {
                     return true;
                 }
                 let mut resident = PageMask::EMPTY;
@@ -264,8 +244,7 @@ proptest! {
             mem.take_page_ops(&mut page_ops);
             page_ops.iter().for_each(|op| follow(&mut followed, op));
 
-            let places: BTreeMap<_, _> = slow.pages.iter().map(|(&k, p)| (k, p.at)).collect();
-            prop_assert_eq!(&followed, &places, "step {}: {:?}", step, op);
+            prop_assert_eq!(&followed, &slow.pages, "step {}: {:?}", step, op);
             for block in 0..BLOCKS {
                 for at in [Place::Host, Place::Device(DeviceId(0)), Place::Device(DeviceId(1))] {
                     let fast: Vec<u32> = mem.pages_at(at, UmBlock(block)).iter().collect();

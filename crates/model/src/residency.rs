@@ -28,7 +28,8 @@ impl UnifiedMemory {
             return Err(ModelError::OutOfMemory { place, wanted: UmBlock::SIZE, free: Bytes::ZERO });
         };
         let on = device.on[victim];
-        let (copied, dropped) = (on.resident.without(on.discarded), on.discarded);
+        let dropped = on.resident & self.blocks[victim].discarded;
+        let copied = on.resident.without(dropped);
         self.grow_host_copies(victim, copied)?;
         let block = self.blocks[victim].id;
         let mut free_at = on.chunk_free;
@@ -53,8 +54,8 @@ impl UnifiedMemory {
     }
 
     /// Brings `faulted` and `along` (pages not on device `d`, which do not meet) to it and marks its chunk as
-    /// most recently used. `cause` is that of the faulted ones; the others came with the prefetcher. The answer
-    /// is when the last page has arrived.
+    /// most recently used. `cause` is that of the faulted ones; the others came with the prefetcher. What comes is
+    /// discarded no longer. The answer is when the last page has arrived.
     pub(crate) fn bring_in(
         &mut self,
         d: usize,
@@ -82,6 +83,8 @@ impl UnifiedMemory {
                 arrives = arrives.max(self.bring_set(d, slot, set, cause, earliest));
             }
         }
+        let discarded = &mut self.blocks[slot].discarded;
+        *discarded = discarded.without(wanted);
         let device = &mut self.devices[d];
         let on = &mut device.on[slot];
         if on.arrives <= *cpu {
@@ -107,9 +110,8 @@ impl UnifiedMemory {
         if !from_host.is_empty() {
             nowhere = nowhere.without(from_host);
             let block = &mut self.blocks[slot];
-            let stale = from_host & block.host_discarded;
+            let stale = from_host & block.discarded;
             block.host = block.host.without(from_host);
-            block.host_discarded = block.host_discarded.without(from_host);
             let start = earliest.max(block.host_arrives);
             let copied = from_host.without(stale);
             for (first, len) in copied.runs() {
@@ -151,7 +153,7 @@ impl UnifiedMemory {
         earliest: Nanos,
     ) -> Nanos {
         let (id, from, to) = (self.blocks[slot].id, device_at(source), device_at(d));
-        let stale = pages & self.devices[source].on[slot].discarded;
+        let stale = pages & self.blocks[slot].discarded;
         let copied = pages.without(stale);
         let mut arrives = earliest.max(self.devices[source].on[slot].arrives);
         for (first, len) in copied.runs() {
@@ -169,14 +171,9 @@ impl UnifiedMemory {
         arrives
     }
 
-    /// Brings pages that are on devices or nowhere to the host. The answer is when they are there.
-    pub(crate) fn bring_home(
-        &mut self,
-        slot: usize,
-        pages: PageMask,
-        cause: MigrationCause,
-        cpu: Nanos,
-    ) -> Result<Nanos, ModelError> {
+    /// Brings pages to the host because somebody asked for it, and maps them there. The answer is when they have
+    /// arrived.
+    pub(crate) fn bring_home(&mut self, slot: usize, pages: PageMask, cpu: Nanos) -> Result<Nanos, ModelError> {
         self.grow_host_copies(slot, pages)?;
         let id = self.blocks[slot].id;
         let mut arrives = cpu;
@@ -188,9 +185,9 @@ impl UnifiedMemory {
                 continue;
             }
             nowhere = nowhere.without(here);
-            let stale = here & on.discarded;
+            let stale = here & self.blocks[slot].discarded;
             let start = cpu.max(on.arrives).max(on.chunk_free);
-            let end = self.copy_out(d, slot, here.without(stale), cause, start);
+            let end = self.copy_out(d, slot, here.without(stale), MigrationCause::User, start);
             self.op(stale, |pages| PageOp::MovedDiscarded { block: id, pages, from: device_at(d), to: Place::Host });
             self.devices[d].totals.bytes_discarded += stale.bytes();
             self.leave(d, slot, here, end);
@@ -199,20 +196,26 @@ impl UnifiedMemory {
         self.op(nowhere, |pages| PageOp::Populated { block: id, pages, place: Place::Host });
         let block = &mut self.blocks[slot];
         block.host = block.host | pages;
+        block.host_mapped = true;
+        block.discarded = block.discarded.without(pages);
         Ok(arrives)
     }
 
-    /// Pages have left a device, its chunk being read until `until`. A chunk that holds nothing any more goes
-    /// to the unused list (facts 4.1).
-    pub(crate) fn leave(&mut self, d: usize, slot: usize, pages: PageMask, until: Nanos) {
+    /// Pages that were on a device are there no longer, its chunk being read until `until`.
+    pub(crate) fn revoke(&mut self, d: usize, slot: usize, pages: PageMask, until: Nanos) {
         let device = &mut self.devices[d];
         let on = &mut device.on[slot];
         device.managed -= (on.resident & pages).bytes();
         on.resident = on.resident.without(pages);
-        on.discarded = on.discarded.without(pages);
         on.in_flight = on.in_flight.without(pages);
         on.chunk_free = on.chunk_free.max(until);
-        if on.resident.is_empty() && device.chunks.list_of(slot).is_some_and(|l| l != List::Unused) {
+    }
+
+    /// Pages have moved away from a device. A chunk that holds nothing any more goes to the unused list (facts 4.1).
+    fn leave(&mut self, d: usize, slot: usize, pages: PageMask, until: Nanos) {
+        self.revoke(d, slot, pages, until);
+        let device = &mut self.devices[d];
+        if device.on[slot].resident.is_empty() && device.chunks.list_of(slot).is_some_and(|l| l != List::Unused) {
             device.chunks.put(slot, List::Unused);
         }
     }

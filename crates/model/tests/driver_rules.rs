@@ -208,6 +208,30 @@ fn a_partly_discarded_block_stays_on_the_used_list() {
 }
 
 #[test]
+fn pages_that_were_never_populated_can_be_discarded_too() {
+    // Section 4.3: the status is kept per page, and what counts is that all 512 have it.
+    let mut mem = node(3);
+    let mut now = mem.migrate(blocks(0, 2), ON_GPU, Nanos::ZERO).unwrap().done;
+    now = mem.migrate(pages(2, 0, 16), ON_GPU, now).unwrap().done;
+    now = mem.discard(blocks(2, 1), false, now).unwrap();
+    mem.migrate(blocks(5, 1), ON_GPU, now).unwrap();
+    assert_eq!(resident(&mem), [0, 1, 5]);
+    assert_eq!(mem.totals(GPU).bytes_out.total(), Bytes::ZERO);
+}
+
+#[test]
+fn a_partial_discard_with_unmap_leaves_the_chunk_on_the_used_list_even_if_it_empties_it() {
+    // Section 4.3, first item below the table.
+    let mut mem = node(3);
+    let mut now = mem.migrate(blocks(0, 2), ON_GPU, Nanos::ZERO).unwrap().done;
+    now = mem.migrate(pages(2, 0, 16), ON_GPU, now).unwrap().done;
+    now = mem.discard(pages(2, 0, 16), true, now).unwrap();
+    assert_eq!(resident(&mem), [0, 1]);
+    mem.migrate(blocks(5, 1), ON_GPU, now).unwrap();
+    assert_eq!(resident(&mem), [1, 5], "the least recently made resident went, and not the empty chunk");
+}
+
+#[test]
 fn a_migrate_call_undoes_a_discard() {
     let mut mem = node(3);
     let mut now = mem.migrate(blocks(0, 3), ON_GPU, Nanos::ZERO).unwrap().done;
