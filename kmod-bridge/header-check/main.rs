@@ -3,7 +3,10 @@
 //! The program is made from `sys.rs` itself, so the two cannot drift. `run`, beside this file, compiles it.
 //! Argument: the driver's version, which selects the shape of the two structs that changed.
 
-use deepum_kmod_bridge::sys::{EXPECT_ALWAYS, EXPECT_QUEUE, EXPECT_SHAPES, request};
+mod expect;
+
+use deepum_kmod_bridge::sys::request;
+use expect::{EXPECT_ALWAYS, EXPECT_QUEUE, EXPECT_SHAPES};
 
 fn main() {
     let version = std::env::args().nth(1).unwrap_or_default();

@@ -40,7 +40,6 @@ pub struct NvStatus(pub u32);
 
 impl NvStatus {
     pub const OK: Self = Self(0);
-    pub const ILLEGAL_ACTION: Self = Self(0x16);
     pub const INVALID_ADDRESS: Self = Self(0x1e);
     pub const INVALID_ARGUMENT: Self = Self(0x1f);
     pub const INVALID_DEVICE: Self = Self(0x26);
@@ -277,115 +276,6 @@ pub mod cause {
     pub const EVICTION: u8 = 4;
     pub const ACCESS_COUNTERS: u8 = 5;
 }
-
-/// One line of the header check: a C type, a member path in it (nothing: its size), the number we count with.
-#[derive(Clone, Copy, Debug)]
-pub struct Expect {
-    pub c_type: &'static str,
-    pub member: Option<&'static str>,
-    pub bytes: usize,
-}
-
-macro_rules! expect {
-    ($c:literal, size, $n:expr) => {
-        Expect { c_type: $c, member: None, bytes: $n }
-    };
-    ($c:literal, $member:literal, $n:expr) => {
-        Expect { c_type: $c, member: Some($member), bytes: $n }
-    };
-}
-
-/// What holds in every driver from 515 on.
-pub const EXPECT_ALWAYS: &[Expect] = &[
-    expect!("UVM_MIGRATE_PARAMS", size, size_of::<Migrate>()),
-    expect!("UVM_MIGRATE_PARAMS", "base", offset_of!(Migrate, base)),
-    expect!("UVM_MIGRATE_PARAMS", "length", offset_of!(Migrate, length)),
-    expect!("UVM_MIGRATE_PARAMS", "destinationUuid", offset_of!(Migrate, destination_uuid)),
-    expect!("UVM_MIGRATE_PARAMS", "flags", offset_of!(Migrate, flags)),
-    expect!("UVM_MIGRATE_PARAMS", "cpuNumaNode", offset_of!(Migrate, cpu_numa_node)),
-    expect!("UVM_MIGRATE_PARAMS", "rmStatus", offset_of!(Migrate, rm_status)),
-    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "queueBuffer", offset_of!(InitTrackerHead, queue_buffer)),
-    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "queueBufferSize", offset_of!(InitTrackerHead, queue_buffer_size)),
-    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "controlBuffer", offset_of!(InitTrackerHead, control_buffer)),
-    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "processor", offset_of!(InitTrackerHead, processor)),
-    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "allProcessors", offset_of!(InitTrackerHead, all_processors)),
-    expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "uvmFd", offset_of!(InitTrackerHead, uvm_fd)),
-    expect!("UVM_TOOLS_SET_NOTIFICATION_THRESHOLD_PARAMS", size, size_of::<SetThreshold>()),
-    expect!("UVM_TOOLS_SET_NOTIFICATION_THRESHOLD_PARAMS", "rmStatus", offset_of!(SetThreshold, rm_status)),
-    expect!("UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS_PARAMS", size, size_of::<EnableEvents>()),
-    expect!("UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS_PARAMS", "rmStatus", offset_of!(EnableEvents, rm_status)),
-    expect!("UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS_PARAMS", "rmStatus", offset_of!(EnableEvents, rm_status)),
-];
-
-/// The tools queue, in every driver from 515 on.
-pub const EXPECT_QUEUE: &[Expect] = &[
-    expect!("UvmEventEntry", size, ENTRY_BYTES),
-    expect!("UvmToolsEventControlData", size, size_of::<Control>()),
-    expect!("UvmToolsEventControlData", "get_ahead", offset_of!(Control, get_ahead)),
-    expect!("UvmToolsEventControlData", "get_behind", offset_of!(Control, get_behind)),
-    expect!("UvmToolsEventControlData", "put_ahead", offset_of!(Control, put_ahead)),
-    expect!("UvmToolsEventControlData", "put_behind", offset_of!(Control, put_behind)),
-    expect!("UvmToolsEventControlData", "dropped", offset_of!(Control, dropped)),
-    expect!("UvmEventGpuFaultInfo", size, size_of::<GpuFault>()),
-    expect!("UvmEventGpuFaultInfo", "accessType", offset_of!(GpuFault, access_type)),
-    expect!("UvmEventGpuFaultInfo", "gpuIndex", offset_of!(GpuFault, gpu_index)),
-    expect!("UvmEventGpuFaultInfo", "address", offset_of!(GpuFault, address)),
-    expect!("UvmEventGpuFaultInfo", "timeStamp", offset_of!(GpuFault, time_stamp)),
-    expect!("UvmEventGpuFaultInfo", "batchId", offset_of!(GpuFault, batch_id)),
-    expect!("UvmEventGpuFaultInfo", "clientType", offset_of!(GpuFault, client_type)),
-    expect!("UvmEventMigrationInfo", size, size_of::<Migration>()),
-    expect!("UvmEventMigrationInfo", "migrationCause", offset_of!(Migration, cause)),
-    expect!("UvmEventMigrationInfo", "srcIndex", offset_of!(Migration, src_index)),
-    expect!("UvmEventMigrationInfo", "dstIndex", offset_of!(Migration, dst_index)),
-    expect!("UvmEventMigrationInfo", "address", offset_of!(Migration, address)),
-    expect!("UvmEventMigrationInfo", "migratedBytes", offset_of!(Migration, bytes)),
-    expect!("UvmEventMigrationInfo", "endTimeStamp", offset_of!(Migration, end_time_stamp)),
-];
-
-/// The two structs that changed, by the first driver with each shape.
-pub const EXPECT_SHAPES: &[(&str, &[Expect])] = &[
-    (
-        "515",
-        &[
-            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", size, size_of::<InitTracker515>()),
-            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "rmStatus", offset_of!(InitTracker515, rm_status)),
-            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "count", offset_of!(UuidTable515, count)),
-            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "rmStatus", offset_of!(UuidTable515, rm_status)),
-        ],
-    ),
-    (
-        "550.54",
-        &[
-            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", size, size_of::<InitTracker550>()),
-            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "rmStatus", offset_of!(InitTracker550, rm_status)),
-            expect!(
-                "UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS",
-                "requestedVersion",
-                offset_of!(InitTracker550, requested_version)
-            ),
-            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", size, size_of::<UuidTable550>()),
-            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "rmStatus", offset_of!(UuidTable550, rm_status)),
-        ],
-    ),
-    (
-        "560",
-        &[
-            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", size, size_of::<InitTracker560>()),
-            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "version", offset_of!(InitTracker560, version)),
-            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "rmStatus", offset_of!(InitTracker560, rm_status)),
-            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "version", offset_of!(UuidTable560, version)),
-            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "rmStatus", offset_of!(UuidTable560, rm_status)),
-        ],
-    ),
-    (
-        "565",
-        &[
-            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", size, size_of::<InitTracker515>()),
-            expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "rmStatus", offset_of!(InitTracker515, rm_status)),
-            expect!("UVM_TOOLS_GET_PROCESSOR_UUID_TABLE_PARAMS", "rmStatus", offset_of!(UuidTable565, rm_status)),
-        ],
-    ),
-];
 
 // Offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1).
 const _: () = {
