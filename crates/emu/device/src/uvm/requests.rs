@@ -67,8 +67,11 @@ impl Uvm {
         if !unsafe { self.memory.read(arg, &mut params.bytes[..len]) } {
             return BAD_POINTER;
         }
-        let outcome =
-            if tools { self.of_tools(key, request, &params) } else { self.of_uvm(key, request, &mut params, backend) };
+        let outcome = if tools {
+            self.of_tools(key, request, &mut params)
+        } else {
+            self.of_uvm(key, request, &mut params, backend)
+        };
         params.put_u32(status, outcome.err().unwrap_or(NvStatus::OK).0);
         // SAFETY: by our own contract; the caller expects its parameters to be written.
         if unsafe { self.memory.write(arg, &params.bytes[..params.len]) } { 0 } else { BAD_POINTER }
@@ -141,10 +144,15 @@ impl Uvm {
                     params.put_u32(8, count);
                     self.uuid_table(params, count as usize)
                 }
+                // As many places as the caller says it has; a caller of before that sets nothing, and has 33.
                 550 => {
+                    let (version, places) = match params.u32(8) as usize {
+                        0 => (1, sys::PROCESSORS),
+                        n => (2, n.min(sys::PROCESSORS_V2)),
+                    };
                     params.put_u32(8, u32::from(self.devices) + 1);
-                    params.put_u32(16, 2);
-                    self.uuid_table(params, usize::from(self.devices) + 1)
+                    params.put_u32(16, version);
+                    self.uuid_table(params, places)
                 }
                 560 => match params.u32(8) {
                     1 => self.uuid_table(params, sys::PROCESSORS),
@@ -228,7 +236,7 @@ impl Uvm {
         written.then_some(()).ok_or(NvStatus::INVALID_ADDRESS)
     }
 
-    fn of_tools(&self, key: FileKey, request: u64, params: &Params) -> Result<(), NvStatus> {
+    fn of_tools(&self, key: FileKey, request: u64, params: &mut Params) -> Result<(), NvStatus> {
         match request {
             request::INIT_EVENT_TRACKER => {
                 match self.branch {
@@ -236,7 +244,12 @@ impl Uvm {
                     560 => self.refuse_v2(params.u32(48))?,
                     _ => {}
                 }
-                return self.init_tracker(key, params, sys::ENTRY);
+                self.init_tracker(key, params, sys::ENTRY)?;
+                if self.branch == 550 {
+                    // The version granted is the one asked for.
+                    params.put_u32(56, params.u32(52));
+                }
+                return Ok(());
             }
             request::INIT_EVENT_TRACKER_V2 => return self.init_tracker(key, params, sys::ENTRY_V2),
             _ => {}
