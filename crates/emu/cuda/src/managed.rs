@@ -2,7 +2,7 @@
 //!
 //! Advice is recorded and can be asked for again, but the modelled driver does not act on it; the first call says so.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint};
 use std::sync::Once;
 
 use deepum_core::units::{AddrRange, Bytes, DevAddr, Place};
@@ -271,11 +271,6 @@ api! {
             let found = call.state.space.find(range(start, 0).start);
             found.filter(|a| a.kind == Kind::Managed).map(drop).ok_or(CuError::InvalidValue)
         })
-    }
-
-    /// Unsupported kinds of handle are refused by the kind; there is no other.
-    fn cuMemGetHandleForAddressRange(_out: *mut c_void, _start: u64, _bytes: usize, _kind: c_int, _flags: u64) {
-        Err(CuError::NotSupported)
     }
 }
 

@@ -148,9 +148,6 @@ driver_functions! {
     cuLibraryGetKernel 12000 (*mut Handle, Handle, *const c_char);
     cuLibraryGetKernelCount 12040 (*mut c_uint, Handle);
     cuLibraryEnumerateKernels 12040 (*mut Handle, c_uint, Handle);
-    cuLibraryGetGlobal 12000 (*mut *mut c_void, *mut usize, Handle, *const c_char);
-    cuLibraryGetManaged 12000 (*mut *mut c_void, *mut usize, Handle, *const c_char);
-    cuLibraryGetUnifiedFunction 12000 (*mut *mut c_void, Handle, *const c_char);
     cuKernelGetFunction 12000 (*mut Handle, Handle);
     cuKernelGetName 12030 (*mut *const c_char, Handle);
     cuKernelGetAttribute 12000 (*mut c_int, c_int, Handle, c_int);
@@ -168,8 +165,6 @@ driver_functions! {
     );
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags 7000 (*mut c_int, Handle, c_int, usize, c_uint);
     cuOccupancyAvailableDynamicSMemPerBlock 10020 (*mut usize, Handle, c_int, c_int);
-    cuOccupancyMaxPotentialClusterSize 11070 (*mut c_int, Handle, *const DriverLaunchConfig);
-    cuOccupancyMaxActiveClusters 11070 (*mut c_int, Handle, *const DriverLaunchConfig);
 }
 
 /// Calls a driver function that needs no context. Only inside functions that return this crate's [`Result`], or as a value of it.

@@ -27,7 +27,6 @@ impl Error {
     pub const INVALID_VALUE: Self = Self(1);
     pub const INVALID_CONFIGURATION: Self = Self(9);
     pub const INVALID_PITCH_VALUE: Self = Self(12);
-    pub const INVALID_SYMBOL: Self = Self(13);
     pub const INVALID_MEMCPY_DIRECTION: Self = Self(21);
     pub const INSUFFICIENT_DRIVER: Self = Self(35);
     pub const MISSING_CONFIGURATION: Self = Self(52);

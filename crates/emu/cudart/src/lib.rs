@@ -9,7 +9,7 @@
 //! from then on, a library that replaces an answer sees each launch.
 //!
 //! Invariants:
-//! - No device state: registered images, functions and variables, a last error and a device number per thread, nothing else.
+//! - No device state: registered images and functions, a last error and a device number per thread, nothing else.
 //! - Registration makes no driver call. A kernel image is loaded at the first use of something inside.
 //! - Exported functions never call each other: an interposed symbol is seen only where the program called it.
 //! - Nothing unwinds into the program ([`error::entry`]).
@@ -17,8 +17,8 @@
 //! Per-thread default streams: the `_ptsz` twins pass stream 0 on as the driver's per-thread stream, which the driver defines as
 //! the same thing.
 //!
-//! Not here: graphs and capture, memory pools and stream-ordered allocation, IPC, arrays and textures. Each such function is
-//! refused by name (`crates/emu/refuse.rs`).
+//! Not here: graphs and capture, memory pools and stream-ordered allocation, IPC, arrays and textures, addresses of variables,
+//! clusters. Each such function that PyTorch imports is refused by name (`crates/emu/refuse.rs`).
 
 // The vendor's names are the interface: functions, and the fields of structures that programs read.
 #![allow(non_snake_case, reason = "exported names and structure fields are the vendor's")]

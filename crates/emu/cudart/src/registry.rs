@@ -1,4 +1,4 @@
-//! What nvcc's start-up code registers: fat binaries, and the host addresses that stand for their kernels and variables.
+//! What nvcc's start-up code registers: fat binaries, and the host addresses that stand for their kernels.
 //!
 //! A PyTorch wheel registers hundreds of images and some 24,000 kernels at import (facts), so registering is one insertion
 //! into a table. The driver hears of an image when something inside is first used: then it becomes a library
@@ -46,17 +46,14 @@ struct Image {
     library: Option<Address>,
     /// Host addresses registered for it, so that it can be forgotten.
     functions: Vec<Address>,
-    variables: Vec<Address>,
-    /// Host pointer and device name of each `__managed__` variable.
-    managed: Vec<(Address, Address)>,
 }
 
-/// A kernel or variable: which image it is in, and the address of its C name there.
+/// A kernel: which image it is in, and the address of its C name there.
 #[derive(Clone, Copy, Debug)]
 struct Named {
     image: Address,
     name: Address,
-    /// The kernel, once asked for; always `None` for variables.
+    /// The driver's kernel, once asked for.
     kernel: Option<Address>,
 }
 
@@ -64,7 +61,6 @@ struct Named {
 struct Registry {
     images: HashMap<Address, Image>,
     functions: HashMap<Address, Named>,
-    variables: HashMap<Address, Named>,
     /// Kernels and functions handed out, which programs may pass where a host address is expected; each with its kernel.
     handles: HashMap<Address, Address>,
     next: Address,
@@ -85,13 +81,7 @@ pub fn add_image(image: *const c_void) -> *mut Handle {
     let mut registry = write();
     registry.next += 16;
     let handle = registry.next;
-    let image = Image {
-        address: image as Address,
-        library: None,
-        functions: Vec::new(),
-        variables: Vec::new(),
-        managed: Vec::new(),
-    };
+    let image = Image { address: image as Address, library: None, functions: Vec::new() };
     registry.images.insert(handle, image);
     handle as *mut Handle
 }
@@ -106,23 +96,6 @@ pub fn add_function(image: *mut Handle, host: *const c_void, name: *const c_char
     }
 }
 
-/// Remembers that `host` stands for the variable `name` of an image.
-pub fn add_variable(image: *mut Handle, host: *const c_void, name: *const c_char) {
-    let (image, host) = (image as Address, host as Address);
-    let mut registry = write();
-    if let Some(known) = registry.images.get_mut(&image) {
-        known.variables.push(host);
-        registry.variables.insert(host, Named { image, name: name as Address, kernel: None });
-    }
-}
-
-/// Remembers that `slot` is to hold the address of the managed variable `name` of an image.
-pub fn add_managed(image: *mut Handle, slot: *mut *mut c_void, name: *const c_char) {
-    if let Some(known) = write().images.get_mut(&(image as Address)) {
-        known.managed.push((slot as Address, name as Address));
-    }
-}
-
 /// Forgets an image and all that was registered for it; returns its library if it was ever loaded.
 pub fn remove_image(image: *mut Handle) -> Option<Handle> {
     let mut registry = write();
@@ -131,9 +104,6 @@ pub fn remove_image(image: *mut Handle) -> Option<Handle> {
         image.functions.iter().filter_map(|host| registry.functions.remove(host)?.kernel).collect();
     if !kernels.is_empty() {
         registry.handles.retain(|_, kernel| !kernels.contains(kernel));
-    }
-    for host in &image.variables {
-        registry.variables.remove(host);
     }
     image.library.map(|library| library as Handle)
 }
@@ -196,49 +166,13 @@ pub fn kernel(function: *const c_void) -> Result<Handle> {
     let library = library(named.image)?;
     let mut kernel = null_mut();
     ask!(cuLibraryGetKernel(&raw mut kernel, library, named.name as *const c_char))
-        .map_err(not_found_is(Error::INVALID_DEVICE_FUNCTION))?;
+        .map_err(|error| if error == Error::SYMBOL_NOT_FOUND { Error::INVALID_DEVICE_FUNCTION } else { error })?;
     let mut registry = write();
     if let Some(entry) = registry.functions.get_mut(&host) {
         entry.kernel = Some(kernel as Address);
     }
     registry.handles.insert(kernel as Address, kernel as Address);
     Ok(kernel)
-}
-
-/// Where the variable that `symbol` stands for lies on the current device, and its bytes.
-///
-/// # Errors
-/// `cudaErrorInvalidSymbol` if it was not registered, or its image has no such variable.
-pub fn variable(symbol: *const c_void) -> Result<(*mut c_void, usize)> {
-    let named = read().variables.get(&(symbol as Address)).copied().ok_or(Error::INVALID_SYMBOL)?;
-    let library = library(named.image)?;
-    let (mut address, mut bytes) = (null_mut(), 0);
-    ask!(cuLibraryGetGlobal(&raw mut address, &raw mut bytes, library, named.name as *const c_char))
-        .map_err(not_found_is(Error::INVALID_SYMBOL))?;
-    Ok((address, bytes))
-}
-
-/// The slots of an image's managed variables, and what belongs in each.
-///
-/// # Errors
-/// The driver's, for an image it cannot load or a variable it does not find.
-pub fn managed(image: *mut Handle) -> Result<Vec<(*mut *mut c_void, *mut c_void)>> {
-    let image = image as Address;
-    let slots = read().images.get(&image).map(|known| known.managed.clone()).unwrap_or_default();
-    if slots.is_empty() {
-        return Ok(Vec::new());
-    }
-    let library = library(image)?;
-    let address_of = |(slot, name): (Address, Address)| {
-        let (mut address, mut bytes) = (null_mut(), 0);
-        ask!(cuLibraryGetManaged(&raw mut address, &raw mut bytes, library, name as *const c_char))?;
-        Ok((slot as *mut *mut c_void, address))
-    };
-    slots.into_iter().map(address_of).collect()
-}
-
-fn not_found_is(other: Error) -> impl Fn(Error) -> Error {
-    move |error| if error == Error::SYMBOL_NOT_FOUND { other } else { error }
 }
 
 #[cfg(test)]
@@ -253,11 +187,9 @@ mod tests {
         let kept = add_image(0x20 as *const c_void);
         assert_ne!(image, kept);
         add_function(image, host, null());
-        add_variable(image, host, null());
         add_function(kept, other, null());
         assert_eq!(remove_image(image), None, "never loaded: there is nothing to give back");
         assert_eq!(kernel(host), Err(Error::INVALID_DEVICE_FUNCTION));
-        assert_eq!(variable(host), Err(Error::INVALID_SYMBOL));
         assert!(read().functions.contains_key(&(other as Address)));
         assert_eq!(remove_image(image), None, "and twice is harmless");
     }

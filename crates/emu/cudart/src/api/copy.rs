@@ -57,30 +57,6 @@ export! {
         drive!(cuMemcpyPeerAsync(dst, to, src, from, bytes, stream))
     }
 
-    fn cudaMemcpyToSymbol(symbol: *const c_void, src: *const c_void, bytes: usize, offset: usize, kind: c_int) {
-        only(kind, [HOST_TO_DEVICE, DEVICE_TO_DEVICE])?;
-        copy(part_of(symbol, offset, bytes)?, src, bytes, kind)
-    }
-
-    fn cudaMemcpyToSymbolAsync, cudaMemcpyToSymbolAsync_ptsz on stream (
-        symbol: *const c_void, src: *const c_void, bytes: usize, offset: usize, kind: c_int, stream: Stream
-    ) {
-        only(kind, [HOST_TO_DEVICE, DEVICE_TO_DEVICE])?;
-        copy_async(part_of(symbol, offset, bytes)?, src, bytes, kind, stream)
-    }
-
-    fn cudaMemcpyFromSymbol(dst: *mut c_void, symbol: *const c_void, bytes: usize, offset: usize, kind: c_int) {
-        only(kind, [DEVICE_TO_HOST, DEVICE_TO_DEVICE])?;
-        copy(dst, part_of(symbol, offset, bytes)?, bytes, kind)
-    }
-
-    fn cudaMemcpyFromSymbolAsync, cudaMemcpyFromSymbolAsync_ptsz on stream (
-        dst: *mut c_void, symbol: *const c_void, bytes: usize, offset: usize, kind: c_int, stream: Stream
-    ) {
-        only(kind, [DEVICE_TO_HOST, DEVICE_TO_DEVICE])?;
-        copy_async(dst, part_of(symbol, offset, bytes)?, bytes, kind, stream)
-    }
-
     fn cudaMemset(at: *mut c_void, value: c_int, bytes: usize) {
         if bytes == 0 { context::ensure() } else { drive!(cuMemsetD8(at, low_byte(value), bytes)) }
     }
@@ -114,7 +90,7 @@ const fn low_byte(value: c_int) -> u8 {
 
 /// A copy the host waits for. Copying nothing is allowed and reaches nobody.
 fn copy(dst: *mut c_void, src: *const c_void, bytes: usize, kind: c_int) -> Result {
-    only(kind, [HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE])?;
+    check(kind)?;
     context::ensure()?;
     match kind {
         _ if bytes == 0 => Ok(()),
@@ -127,7 +103,7 @@ fn copy(dst: *mut c_void, src: *const c_void, bytes: usize, kind: c_int) -> Resu
 
 /// A copy in the order of `stream`.
 fn copy_async(dst: *mut c_void, src: *const c_void, bytes: usize, kind: c_int, stream: Stream) -> Result {
-    only(kind, [HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE])?;
+    check(kind)?;
     context::ensure()?;
     match kind {
         _ if bytes == 0 => Ok(()),
@@ -138,9 +114,9 @@ fn copy_async(dst: *mut c_void, src: *const c_void, bytes: usize, kind: c_int, s
     }
 }
 
-/// Refuses a direction that is neither among `allowed` nor the default.
-fn only<const N: usize>(kind: c_int, allowed: [c_int; N]) -> Result {
-    if kind == DEFAULT || allowed.contains(&kind) { Ok(()) } else { Err(Error::INVALID_MEMCPY_DIRECTION) }
+/// Refuses a number that is no direction.
+fn check(kind: c_int) -> Result {
+    if (HOST_TO_HOST..=DEFAULT).contains(&kind) { Ok(()) } else { Err(Error::INVALID_MEMCPY_DIRECTION) }
 }
 
 /// The driver's description of a copy of `height` rows of `width` bytes.
@@ -167,16 +143,6 @@ fn rectangle(
     }
     let (src, dst) = (Side::new(src, src_pitch, from), Side::new(dst, dst_pitch, to));
     Ok(Copy2d { src, dst, width, height })
-}
-
-/// The address of `bytes` bytes at `offset` in a registered variable.
-fn part_of(symbol: *const c_void, offset: usize, bytes: usize) -> Result<*mut c_void> {
-    context::ensure()?;
-    let (start, size) = crate::registry::variable(symbol)?;
-    match offset.checked_add(bytes) {
-        Some(end) if end <= size => Ok(start.wrapping_byte_add(offset)),
-        _ => Err(Error::INVALID_VALUE),
-    }
 }
 
 /// The primary context of a device that exists.

@@ -73,18 +73,6 @@ export! {
     ) {
         drive!(cuOccupancyAvailableDynamicSMemPerBlock(out, kernel(function)?, blocks, block))
     }
-
-    fn cudaOccupancyMaxPotentialClusterSize(out: *mut c_int, function: *const c_void, config: *const LaunchConfig) {
-        // SAFETY: the program's own configuration.
-        let config = unsafe { driver_config(config) }?;
-        drive!(cuOccupancyMaxPotentialClusterSize(out, kernel(function)?, &raw const config))
-    }
-
-    fn cudaOccupancyMaxActiveClusters(out: *mut c_int, function: *const c_void, config: *const LaunchConfig) {
-        // SAFETY: the program's own configuration.
-        let config = unsafe { driver_config(config) }?;
-        drive!(cuOccupancyMaxActiveClusters(out, kernel(function)?, &raw const config))
-    }
 }
 
 /// The kernel that `function` stands for, with a context current, as its image needs to be loaded.

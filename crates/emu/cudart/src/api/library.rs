@@ -55,16 +55,4 @@ export! {
         }
         Ok(())
     }
-
-    fn cudaLibraryGetGlobal(at: *mut *mut c_void, bytes: *mut usize, library: Handle, name: *const c_char) {
-        drive!(cuLibraryGetGlobal(at, bytes, library, name))
-    }
-
-    fn cudaLibraryGetManaged(at: *mut *mut c_void, bytes: *mut usize, library: Handle, name: *const c_char) {
-        drive!(cuLibraryGetManaged(at, bytes, library, name))
-    }
-
-    fn cudaLibraryGetUnifiedFunction(at: *mut *mut c_void, library: Handle, name: *const c_char) {
-        drive!(cuLibraryGetUnifiedFunction(at, library, name))
-    }
 }

@@ -84,18 +84,6 @@ export! {
         }
     }
 
-    fn cudaGetSymbolAddress(out: *mut *mut c_void, symbol: *const c_void) {
-        crate::context::ensure()?;
-        // SAFETY: the program's own result address.
-        unsafe { put(out, crate::registry::variable(symbol)?.0) }
-    }
-
-    fn cudaGetSymbolSize(out: *mut usize, symbol: *const c_void) {
-        crate::context::ensure()?;
-        // SAFETY: the program's own result address.
-        unsafe { put(out, crate::registry::variable(symbol)?.1) }
-    }
-
     fn cudaMemRangeGetAttribute(data: *mut c_void, bytes: usize, attribute: c_int, at: *const c_void, len: usize) {
         drive!(cuMemRangeGetAttribute(data, bytes, attribute, at, len))
     }

@@ -2,7 +2,7 @@
 
 use super::{export, put};
 use crate::driver;
-use crate::error::{Error, check, entry, peek, take};
+use crate::error::{Error, check, peek, take};
 use crate::error_text;
 use crate::version::major;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -115,10 +115,4 @@ pub extern "C" fn cudaGetErrorName(status: c_int) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaGetErrorString(status: c_int) -> *const c_char {
     error_text::message(status).as_ptr()
-}
-
-/// Tables of the vendor's own tools; there are none here.
-#[unsafe(no_mangle)]
-pub extern "C" fn cudaGetExportTable(_table: *mut *const c_void, _id: *const c_void) -> c_int {
-    entry(|| Err(crate::error::unsupported("cudaGetExportTable")))
 }

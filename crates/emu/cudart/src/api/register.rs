@@ -1,4 +1,5 @@
-//! What nvcc's start-up and exit code calls. None of these calls the driver, but for managed variables and images that were used.
+//! What nvcc's start-up and exit code calls. None of these calls the driver, but to give back images
+//! that were used.
 
 use crate::driver::ask;
 use crate::error::entry;
@@ -47,40 +48,20 @@ pub extern "C" fn __cudaRegisterFunction(
     registry::add_function(image, host, name);
 }
 
-/// Registers a `__device__` or `__constant__` variable. Its size is the image's to say.
+/// Registers a `__device__` or `__constant__` variable. Nothing is remembered of it: the functions that ask for the address of a
+/// variable are refused by name.
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaRegisterVar(
-    image: *mut Handle,
-    host: *const c_void,
+    _image: *mut Handle,
+    _host: *const c_void,
     _device_address: *mut c_char,
-    name: *const c_char,
+    _name: *const c_char,
 ) {
-    registry::add_variable(image, host, name);
 }
 
-/// Registers a `__managed__` variable: `slot` is the program's pointer to it, filled by [`__cudaInitModule`].
+/// Makes the `__managed__` variables of an image reachable from the host; not 0 if they are. There are none: a program that has
+/// some does not load, as `__cudaRegisterManagedVar` is missing.
 #[unsafe(no_mangle)]
-pub extern "C" fn __cudaRegisterManagedVar(
-    image: *mut Handle,
-    slot: *mut *mut c_void,
-    _device_address: *mut c_char,
-    name: *const c_char,
-) {
-    registry::add_managed(image, slot, name);
-}
-
-/// Makes the managed variables of an image reachable from the host; not 0 if they are.
-///
-/// # Safety
-/// The slots registered for the image must still be writable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn __cudaInitModule(image: *mut Handle) -> c_char {
-    let status = entry(|| {
-        for (slot, address) in registry::managed(image)? {
-            // SAFETY: a pointer variable of the program, registered by its own start-up code.
-            unsafe { slot.write(address) };
-        }
-        Ok(())
-    });
-    c_char::from(status == 0)
+pub extern "C" fn __cudaInitModule(_image: *mut Handle) -> c_char {
+    1
 }

@@ -134,13 +134,6 @@ static int get_kernel(uintptr_t *out, uintptr_t library, const char *which) {
     *out = 0xf00 + (uintptr_t)which[1];
     return 0;
 }
-static int get_global(uintptr_t *out, size_t *bytes, uintptr_t library, const char *which) {
-    say("global %s", which);
-    if (library != 0x11b) return 500;
-    *out = 0x7100;
-    *bytes = 64;
-    return 0;
-}
 static int get_function(uintptr_t *out, uintptr_t kernel) { *out = kernel + 0x10000; return 0; }
 static int kernel_attribute(int *out, int which, uintptr_t kernel, int device) {
     (void)kernel;
@@ -217,7 +210,6 @@ static int get_proc_address(const char *symbol, void **out, int version, uint64_
         {"cuLibraryLoadData", 12000, (void *)load},
         {"cuLibraryUnload", 12000, (void *)unload},
         {"cuLibraryGetKernel", 12000, (void *)get_kernel},
-        {"cuLibraryGetGlobal", 12000, (void *)get_global},
         {"cuKernelGetFunction", 12000, (void *)get_function},
         {"cuKernelGetAttribute", 12000, (void *)kernel_attribute},
         {"cuKernelGetParamInfo", 12040, (void *)param},

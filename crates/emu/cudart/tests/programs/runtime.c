@@ -134,22 +134,6 @@ static void copies(void) {
     IS(call(cudaGetLastError), 12);
 }
 
-static void symbols(void) {
-    void *at;
-    size_t bytes;
-    IS(call(cudaGetSymbolAddress, &at, &host_variable), 0), IS(at, 0x7100);
-    SAID("load IMAGE jit 0 options 1 1=1; global v; ");
-    IS(call(cudaGetSymbolSize, &bytes, &host_variable), 0), IS(bytes, 64);
-    IS(call(cudaGetSymbolAddress, &at, &at), 13);
-    said();
-    IS(call(cudaMemcpyToSymbol, &host_variable, ADDRESS(0x1000), 8L, 56L, 1), 0);
-    SAID("global v; htod 0x7138 0x1000 8; ");
-    IS(call(cudaMemcpyToSymbol, &host_variable, ADDRESS(0x1000), 8L, 57L, 1), 1);
-    IS(call(cudaMemcpyToSymbol, &host_variable, ADDRESS(0x1000), 8L, 0L, 2), 21);
-    said();
-    call(cudaGetLastError);
-}
-
 /* The same name, two signatures: an int is {device}, -1 the host; CUDA 13 passes {kind, id}. */
 static void advice(int major) {
     void *a = ADDRESS(0x5000), *s = ADDRESS(0x55);
@@ -170,7 +154,7 @@ static void launches(void) {
     void *args[] = {&value}, *s = ADDRESS(0x55), *kernel = NULL, *function = NULL;
     struct dim3 g = {1, 2, 3}, b = {4, 5, 6};
     IS(((launch_t *)symbol("cudaLaunchKernel"))(&host_a, g, b, args, 7, s), 0);
-    SAID("kernel _a; launch 0xf61 <1,2,3|4,5,6|7> on 0x55 args 42 extra 0; ");
+    SAID("load IMAGE jit 0 options 1 1=1; kernel _a; launch 0xf61 <1,2,3|4,5,6|7> on 0x55 args 42 extra 0; ");
     IS(call(__cudaGetKernel, &kernel, &host_a), 0), IS(kernel, 0xf61);
     IS(((launch_t *)symbol("__cudaLaunchKernel"))(kernel, g, b, args, 7, s), 0);
     SAID("launch 0xf61 <1,2,3|4,5,6|7> on 0x55 args 42 extra 0; ");
@@ -286,7 +270,6 @@ int main(int argc, char **argv) {
     memory();
     pointers(major);
     copies();
-    symbols();
     advice(major);
     launches();
     properties(major);
