@@ -8,7 +8,7 @@ use crate::gpu::{DEFAULT_PROFILE, Gpu};
 use crate::launch::{Launch, budget, policy_name};
 use crate::libraries::Libraries;
 use crate::progress::Progress;
-use crate::rows::{Outcome, Row, argument_line, table};
+use crate::rows::{Outcome, Row, argument_line, gain_line, table};
 use anyhow::{Context, Result, bail};
 use deepum_emu_device::log::FlightLog;
 use nix::sys::signal::{Signal, killpg};
@@ -115,7 +115,8 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     if args.json {
         println!("{}", json!({ "schema": "deepum-compare/1", "gpu": args.gpu.to_string(), "rows": rows }));
     } else {
-        print!("{}{}", table(&rows), argument_line(&rows).unwrap_or_default());
+        let lines = [gain_line(&rows), argument_line(&rows)].into_iter().flatten();
+        print!("{}{}", table(&rows), lines.collect::<String>());
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
