@@ -69,6 +69,9 @@ const IN_OWN_WORDS: &[&str] = &["cuGetExportTable"];
 pub fn generate(lists: &[&str]) -> Vec<String> {
     let package = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
     let symbols = package.join("../symbols");
+    // As the vendor's libraries do, ours reach their own functions even where the program has others of the same name: a preloaded
+    // library sees the calls of the program, not those of a library to itself.
+    println!("cargo::rustc-link-arg-cdylib=-Wl,-Bsymbolic");
     println!("cargo::rerun-if-changed={}", package.join("src").display());
     println!("cargo::rerun-if-changed={}", package.join("build.rs").display());
     println!("cargo::rerun-if-changed={}", package.join("../refuse.rs").display());

@@ -15,7 +15,7 @@ use deepum_emu_device::say;
 use parking_lot::Mutex;
 
 use crate::current;
-use crate::edge::{In, Out, Text, api, int, size};
+use crate::edge::{In, Out, Text, api, int, size, twins};
 use crate::handle::{Function, Module};
 use crate::init::device;
 
@@ -69,14 +69,6 @@ fn named(module: ModuleId, name: &str) -> CuResult<Function> {
 pub fn kernel(function: Function) -> CuResult<Arc<Kernel>> {
     let id = function.get()?;
     machine()?.look(|state| state.modules.kernel(id))
-}
-
-fn param(function: Function, index: usize, offset: Out<usize>, len: Out<usize>) -> CuResult {
-    let kernel = kernel(function)?;
-    let param = kernel.info.params.get(index).ok_or(CuError::InvalidValue)?;
-    offset.put(param.offset as usize)?;
-    len.offer(param.size as usize);
-    Ok(())
 }
 
 /// A kernel's name as a C string that lives as long as the process; the driver API promises the module's life.
@@ -145,11 +137,6 @@ pub fn resident(kernel: &Kernel, threads: c_uint, shared: Bytes) -> CuResult<c_u
     Ok(kernel::occupancy(machine()?.profile.threads_per_sm, threads, shared + kernel.info.static_shared))
 }
 
-fn blocks(function: Function, threads: c_int, shared: usize) -> CuResult<c_int> {
-    let threads = c_uint::try_from(threads).ok().filter(|n| *n > 0).ok_or(CuError::InvalidValue)?;
-    resident(&*kernel(function)?, threads, Bytes(shared as u64)).map(int)
-}
-
 api! {
     fn cuModuleLoadData(out: Out<Module>, image: *const c_void) {
         out.put(load(image, false, true)?)
@@ -159,10 +146,6 @@ api! {
     fn cuModuleLoadDataEx(
         out: Out<Module>, image: *const c_void, _count: c_uint, _options: *const c_int, _values: *const *const c_void,
     ) {
-        out.put(load(image, false, true)?)
-    }
-
-    fn cuModuleLoadFatBinary(out: Out<Module>, image: *const c_void) {
         out.put(load(image, false, true)?)
     }
 
@@ -212,26 +195,6 @@ api! {
         out.put(load_file(path.get()?, false)?)
     }
 
-    fn cuLibraryUnload(library: Module) {
-        unload(library)
-    }
-
-    fn cuLibraryGetKernel(out: Out<Function>, library: Module, name: Text) {
-        out.put(named(library.get()?, name.get()?)?)
-    }
-
-    fn cuLibraryGetKernelCount(count: Out<c_uint>, library: Module) {
-        let id = library.get()?;
-        let kernels = machine()?.look(|state| state.modules.kernels_of(id))?;
-        count.put(u32::try_from(kernels.len()).unwrap_or(u32::MAX))
-    }
-
-    fn cuLibraryEnumerateKernels(out: Out<Function>, room: c_uint, library: Module) {
-        let id = library.get()?;
-        let kernels = machine()?.look(|state| state.modules.kernels_of(id))?;
-        kernels.into_iter().take(room as usize).enumerate().try_for_each(|(n, id)| out.at(n).put(Function::of(id)))
-    }
-
     fn cuLibraryGetModule(out: Out<Module>, library: Module) {
         let id = library.get()?;
         machine()?.look(|state| state.modules.device_of(id))?;
@@ -242,22 +205,6 @@ api! {
         kernel(kernel_handle)?;
         current::context()?;
         out.put(kernel_handle)
-    }
-
-    fn cuKernelGetLibrary(out: Out<Module>, kernel_handle: Function) {
-        out.put(Module::of(kernel(kernel_handle)?.module))
-    }
-
-    fn cuKernelGetName(out: Out<*const c_char>, kernel_handle: Function) {
-        out.put(name_of(&*kernel(kernel_handle)?)?)
-    }
-
-    fn cuKernelGetParamInfo(kernel_handle: Function, index: usize, offset: Out<usize>, len: Out<usize>) {
-        param(kernel_handle, index, offset, len)
-    }
-
-    fn cuKernelGetParamCount(kernel_handle: Function, count: Out<usize>) {
-        count.put(kernel(kernel_handle)?.info.params.len())
     }
 
     fn cuKernelGetAttribute(value: Out<c_int>, number: c_int, kernel_handle: Function, ordinal: c_int) {
@@ -285,7 +232,11 @@ api! {
     }
 
     fn cuFuncGetParamInfo(function: Function, index: usize, offset: Out<usize>, len: Out<usize>) {
-        param(function, index, offset, len)
+        let kernel = kernel(function)?;
+        let param = kernel.info.params.get(index).ok_or(CuError::InvalidValue)?;
+        offset.put(param.offset as usize)?;
+        len.offer(param.size as usize);
+        Ok(())
     }
 
     fn cuFuncGetParamCount(function: Function, count: Out<usize>) {
@@ -319,17 +270,14 @@ api! {
         kernel(function).map(drop)
     }
 
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(out: Out<c_int>, function: Function, threads: c_int, shared: usize) {
-        out.put(blocks(function, threads, shared)?)
-    }
-
     fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         out: Out<c_int>, function: Function, threads: c_int, shared: usize, flags: c_uint,
     ) {
         if flags > 1 {
             return Err(CuError::InvalidValue);
         }
-        out.put(blocks(function, threads, shared)?)
+        let threads = c_uint::try_from(threads).ok().filter(|n| *n > 0).ok_or(CuError::InvalidValue)?;
+        out.put(int(resident(&*kernel(function)?, threads, Bytes(shared as u64))?))
     }
 
     fn cuOccupancyAvailableDynamicSMemPerBlock(out: Out<usize>, function: Function, count: c_int, threads: c_int) {
@@ -341,4 +289,20 @@ api! {
         let share = Bytes(deepum_emu_device::kernel::SHARED_PER_SM.0 / count).min(SHARED_PER_BLOCK);
         out.put(size(share.saturating_sub(kernel.info.static_shared)))
     }
+}
+
+twins! {
+    fn cuModuleLoadFatBinary(out: Out<Module>, image: *const c_void) = cuModuleLoadData(out, image);
+    fn cuLibraryUnload(library: Module) = cuModuleUnload(library);
+    fn cuLibraryGetKernel(out: Out<Function>, library: Module, name: Text) = cuModuleGetFunction(out, library, name);
+    fn cuLibraryGetKernelCount(count: Out<c_uint>, library: Module) = cuModuleGetFunctionCount(count, library);
+    fn cuLibraryEnumerateKernels(out: Out<Function>, room: c_uint, library: Module)
+        = cuModuleEnumerateFunctions(out, room, library);
+    fn cuKernelGetLibrary(out: Out<Module>, kernel: Function) = cuFuncGetModule(out, kernel);
+    fn cuKernelGetName(out: Out<*const c_char>, kernel: Function) = cuFuncGetName(out, kernel);
+    fn cuKernelGetParamInfo(kernel: Function, index: usize, offset: Out<usize>, len: Out<usize>)
+        = cuFuncGetParamInfo(kernel, index, offset, len);
+    fn cuKernelGetParamCount(kernel: Function, count: Out<usize>) = cuFuncGetParamCount(kernel, count);
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(out: Out<c_int>, function: Function, threads: c_int, shared: usize)
+        = cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(out, function, threads, shared, 0);
 }

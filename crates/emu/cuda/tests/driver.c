@@ -1,5 +1,6 @@
 /* A program that uses the stand-in libcuda.so.1 as vendor libraries do: dlopen, cuGetProcAddress, and on from there.
  * Usage: driver LIBRARY CASE. Exits 0, or says which check failed. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdint.h>
@@ -89,10 +90,14 @@ static void devices(void) {
     CHECK(cuGetErrorName(12345, &name) == 1 && !name);
 }
 
+/* A function of the same name in the program, as a preloaded library has them: not what the library's own door answers. */
+R cuMemAlloc_v2(Ptr *out, size_t bytes) { (void)out, (void)bytes; return 12345; }
+
 /* The door answers for itself, tells versions apart, and says when it knows nothing. */
 static void proc_address(void) {
     CHECK(find("cuGetProcAddress", 12000) == (void *)get_proc);
-    CHECK(find("cuMemAlloc", 12000) == dlsym(library, "cuMemAlloc_v2"));
+    CHECK(dlsym(RTLD_DEFAULT, "cuMemAlloc_v2") == (void *)cuMemAlloc_v2);
+    CHECK(find("cuMemAlloc", 12000) == dlsym(library, "cuMemAlloc_v2") && find("cuMemAlloc", 12000) != (void *)cuMemAlloc_v2);
     CHECK(find("cuMemPrefetchAsync", 8000) == dlsym(library, "cuMemPrefetchAsync"));
     CHECK(find("cuMemPrefetchAsync", 13000) == dlsym(library, "cuMemPrefetchAsync_v2"));
     void *twin;

@@ -20,7 +20,7 @@ fn program() -> &'static Path {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("driver");
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/driver.c");
-        let flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-o"];
+        let flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-rdynamic", "-o"];
         let built = Command::new("gcc").args(flags).arg(&path).arg(source).args(["-ldl", "-lpthread"]).status();
         assert!(built.expect("gcc is there").success());
         (folder, path)
