@@ -156,18 +156,18 @@ const TABLE: &[(&str, usize, Decode)] = &[
         l.dense_as(o, 1, 1, Access::Update)?;
         l.dense(o, 2, 1)
     }),
+    // A block per tensor adds up its partial results. Up to torch 2.9 those of a tensor are a fixed number of chunks apart ...
+    ("lpnorm_cleanup", 3, |l, o| {
+        l.dense(o, 0, l.count(2)?.checked_mul(u64::from(l.call.grid[0]))?)?;
+        norm_of_each(l, o)
+    }),
+    // ... and since then an array in device memory says where they begin.
     ("lpnorm_cleanup", 4, |l, o| {
-        // A block per tensor adds up its partial results; where they begin, an array in device memory says.
-        let (tensors, results) = (u64::from(l.call.grid[0]), l.param(1)?);
-        let start = l.count(3)?;
-        let elem = l.signature.args.iter().rev().find_map(|t| super::name::element_size(t))?;
-        let places = l.pointer(2)?.checked_add(start.checked_mul(8)?)?;
+        let tensors = u64::from(l.call.grid[0]);
+        let places = l.pointer(2)?.checked_add(l.count(3)?.checked_mul(8)?)?;
         o.dense(places, tensors.checked_add(1)?.checked_mul(8)?, Access::Read);
         l.dense(o, 0, tensors)?;
-        for t in 0..usize::try_from(tensors).ok()?.min(results.len() / 8) {
-            o.dense(results.u64(8 * t)?, u64::from(elem), Access::Write);
-        }
-        Some(())
+        norm_of_each(l, o)
     }),
     // TensorFactories.cu, Copy.cu.
     ("tril_indices_kernel", 6, |l, o| each(l, o, &[0], l.count(5)?.checked_mul(2)?)),
@@ -191,6 +191,16 @@ const TABLE: &[(&str, usize, Decode)] = &[
     ("tensor_kernel_scan_innermost_dim_with_indices", 9, |l, o| each(l, o, &[0, 1, 2], l.product(&[3, 4])?)),
     ("tensor_kernel_scan_outer_dim_with_indices", 8, |l, o| each(l, o, &[0, 1, 2], l.product(&[3, 4, 5])?)),
 ];
+
+/// Writes a number behind each address of parameter 1, one per thread block.
+fn norm_of_each(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
+    let results = l.param(1)?;
+    let elem = l.signature.args.iter().rev().find_map(|t| super::name::element_size(t))?;
+    for t in 0..(l.call.grid[0] as usize).min(results.len() / 8) {
+        out.dense(results.u64(8 * t)?, u64::from(elem), Access::Write);
+    }
+    Some(())
+}
 
 /// Gradients: of the output behind parameter 1, of the input behind parameter `INPUT`.
 fn avg_pool_backward<const INPUT: usize>(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {

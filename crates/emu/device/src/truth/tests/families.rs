@@ -1,5 +1,5 @@
 //! The kernels that training launches most: each is recognised, each survives any parameters.
-//! Names and layouts are those of torch 2.15.0.
+//! Names and layouts are those of torch 2.15.0, but where 2.9.1 is named.
 
 use super::*;
 
@@ -22,6 +22,8 @@ const KNOWN: &[(&str, &str)] = &[
     ("_ZN2at6native55_GLOBAL__N__f86471ef_22_ForeachBinaryOpList_cu_a911ec4325multi_tensor_apply_kernelINS1_18TensorListMetadataILi2EEENS1_11CopyFunctorIN3c108BFloat16EfLi2ELi1ELi1EEEJNS0_4CopyIS7_fEEEEEvT_T0_DpT1_", "0+24200,24200+1,24201+1"),
     // cleanup
     ("_ZN2at6native14lpnorm_cleanupIfLNS0_8NormTypeE2EfLb0EfEEvPKT3_NS0_19TensorListAddressesEPKli", "0+8,8+25600,25608+8,25616+4"),
+    // cleanup, 2.9.1
+    ("_ZN2at6native14lpnorm_cleanupIfLNS0_8NormTypeE1EffEEvPKT2_NS0_19TensorListAddressesEi", "0+8,8+3200,3208+4"),
     // layer norm
     ("_ZN2at6native53_GLOBAL__N__4da244e1_20_layer_norm_kernel_cu_9c5ada8a28vectorized_layer_norm_kernelIffLb0EEEviT0_PKT_S6_S6_PS3_S7_PS4_", "0+4,4+4,8+8,16+8,24+8,32+8,40+8,48+8"),
     // layer norm grad

@@ -1,6 +1,8 @@
 //! Synthetic launches of real kernels: parameter blocks built by hand, ranges worked out by hand.
 //! Names and layouts are those of torch 2.15.0.
 
+mod attention;
+mod elementwise;
 mod families;
 mod lookups;
 
@@ -113,105 +115,6 @@ impl Case<'_> {
         assert_eq!(got, expected, "{}", name::Signature::of(self.name).text);
         work
     }
-}
-
-const ADD: &str =
-    "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EELb0EEEviT0_T1_";
-const ADD_STRIDED: &str = "_ZN2at6native18elementwise_kernelILi128ELi2EZNS0_22gpu_kernel_impl_nocastINS0_15CUDAFunctor_addIfEEEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_";
-const ADD_CASTING: &str = "_ZN2at6native27unrolled_elementwise_kernelINS0_15CUDAFunctor_addIfEESt5arrayIPcLm3EELi4E23TrivialOffsetCalculatorILi2EjES7_ILi1EjENS0_6memory12LoadWithCastILi2EEENSA_13StoreWithCastILi1EEEEEviT_T0_T2_T3_T4_T5_";
-const ADD_STRIDED_CASTING: &str = "_ZN2at6native18elementwise_kernelILi128ELi4EZNS0_15gpu_kernel_implINS0_15CUDAFunctor_addIfEEEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_";
-
-fn add() -> Case<'static> {
-    let params = Params::new(32).u32(0, 1000).u64s(8, &[A, B, C]);
-    Case { name: ADD, layout: "0+4,4+4,8+24", params, grid: [1, 1, 1], block: [128, 1, 1] }
-}
-
-#[test]
-fn contiguous_operands_are_as_long_as_the_element_type_says() {
-    let work = add().touches(&[(A, 4000, true), (B, 4000, false), (C, 4000, false)]);
-    assert_eq!(work.traffic, Bytes(12_000));
-}
-
-#[test]
-fn an_operand_updated_in_place_is_one_touch_with_both_directions_of_traffic() {
-    let mut case = add();
-    case.params = case.params.u64(16, A);
-    let work = case.touches(&[(A, 4000, true), (C, 4000, false)]);
-    assert_eq!(work.traffic, Bytes(12_000));
-}
-
-#[test]
-fn converting_loads_and_stores_carry_their_own_element_sizes() {
-    // Loads of half (2 bytes) and double (8), a store of float (4).
-    let params = Params::new(56).u32(0, 1000).u64s(8, &[A, B, C]).u32s(40, &[2, 8]).u32(52, 4);
-    let case = Case {
-        name: ADD_CASTING,
-        layout: "0+4,4+4,8+24,32+1,33+1,36+12,48+8",
-        params,
-        grid: [2, 1, 1],
-        block: [128, 1, 1],
-    };
-    case.touches(&[(A, 4000, true), (B, 2000, false), (C, 8000, false)]);
-}
-
-#[test]
-fn strided_operands_touch_what_their_strides_reach() {
-    // A result of 1000 rows of 1000 floats; one argument is a column broadcast along rows, the other a matrix with
-    // rows of 1 MiB, of which 4000 bytes each are used.
-    let mut params = Params::new(656).u32(0, 1_000_000);
-    params = params.calculator(8, &[(1000, &[4, 0, 4]), (1000, &[4000, 4, 1 << 20])]);
-    params = params.u64s(8 + 608, &[A, B, C]);
-    let case = Case { name: ADD_STRIDED, layout: "0+4,8+648", params, grid: [3907, 1, 1], block: [128, 1, 1] };
-    let mut expected = vec![(A, 4_000_000, true), (B, 4000, false)];
-    expected.extend((0..1000).map(|row| (C + (row << 20), 4000, false)));
-    let work = case.touches(&expected);
-    assert_eq!(work.traffic, Bytes(4_000_000 + 4000 + 4_000_000));
-}
-
-#[test]
-fn gaps_below_64_kib_are_closed_but_cost_no_traffic() {
-    let mut params = Params::new(656).u32(0, 100_000);
-    params = params.calculator(8, &[(1000, &[4, 4, 4]), (100, &[4000, 8000, 4000])]).u64s(8 + 608, &[A, B, C]);
-    let case = Case { name: ADD_STRIDED, layout: "0+4,8+648", params, grid: [391, 1, 1], block: [128, 1, 1] };
-    let work = case.touches(&[(A, 400_000, true), (B, 99 * 8000 + 4000, false), (C, 400_000, false)]);
-    assert_eq!(work.traffic, Bytes(1_200_000));
-}
-
-#[test]
-fn a_strided_kernel_that_converts_finds_its_dtypes_behind_the_functor() {
-    let mut params = Params::new(656).u32(0, 1_000_000);
-    params = params.calculator(8, &[(1000, &[4, 2, 8]), (1000, &[4000, 2000, 8000])]).u64s(8 + 608, &[A, B, C]);
-    // A functor of 4 bytes, then float, half, double.
-    params = params.put(8 + 632 + 4, [6, 5, 7]);
-    let case = Case { name: ADD_STRIDED_CASTING, layout: "0+4,8+648", params, grid: [1954, 1, 1], block: [128, 1, 1] };
-    case.touches(&[(A, 4_000_000, true), (B, 2_000_000, false), (C, 8_000_000, false)]);
-}
-
-#[test]
-fn a_calculator_that_does_not_describe_the_launch_is_not_believed() {
-    let mut params = Params::new(656).u32(0, 1_000_001);
-    params = params.calculator(8, &[(1000, &[4, 4, 4]), (1000, &[4000, 4000, 4000])]).u64s(8 + 608, &[A, B, C]);
-    let case = Case { name: ADD_STRIDED, layout: "0+4,8+648", params, grid: [1, 1, 1], block: [128, 1, 1] };
-    assert_eq!(case.run(&mut Truth::new(1), &memory()).source, Source::Guessed);
-}
-
-#[test]
-fn a_layout_that_contradicts_the_name_is_not_decoded() {
-    let mut case = add();
-    case.layout = "0+8,8+4,16+16";
-    assert_eq!(case.run(&mut Truth::new(1), &memory()).source, Source::Guessed);
-}
-
-#[test]
-fn an_operand_outside_every_allocation_refutes_the_decoding() {
-    let mut case = add();
-    case.params = case.params.u64(24, 0x1234);
-    let mut truth = Truth::new(1);
-    let work = case.run(&mut truth, &memory());
-    assert_eq!(work.source, Source::Guessed);
-    let unknown = truth.coverage().unknown();
-    assert_eq!((unknown.len(), unknown[0].launches, unknown[0].refuted), (1, 1, true));
-    assert!(unknown[0].name.contains("CUDAFunctor_add"));
 }
 
 const MEAN: &str = "_ZN2at6native13reduce_kernelILi512ELi1ENS0_8ReduceOpIfNS0_7MeanOpsIffffEEjfLi4ELi4EEEEEvT1_";
@@ -331,32 +234,6 @@ fn concatenation_places_every_input_in_the_output() {
 }
 
 #[test]
-fn flash_attention_reads_heads_out_of_one_packed_tensor() {
-    // Batch 2, 128 queries and keys, 4 heads of 64 halves, Q, K and V interleaved per row of 3 × 256.
-    let mut p = Params::new(472).u64s(0, &[A, A + 512, A + 1024]);
-    p = p.u64s(24, &[128 * 768, 128 * 768, 128 * 768, 768, 768, 768, 64, 64, 64]).u32s(96, &[4, 4, 1]);
-    p = p.u64s(112, &[B, 0, 128 * 256, 256, 64]).u64(160, C);
-    p = p.u32s(176, &[2, 128, 128, 0, 64, 128, 128, 64]);
-    let case = Case {
-        name: "_ZN13pytorch_flash16flash_fwd_kernelI23Flash_fwd_kernel_traitsILi64ELi128ELi64ELi4ELb0ELb0EN7cutlass6half_tE19Flash_kernel_traitsILi64ELi128ELi64ELi4ES3_EELb1ELb0ELb0ELb0ELb0ELb0ELb0ELb0EEEvNS_16Flash_fwd_paramsE",
-        layout: "0+472",
-        params: p,
-        grid: [1, 2, 4],
-        block: [128, 1, 1],
-    };
-    let packed = 255 * 1536 + 512;
-    let work = case.touches(&[
-        (B, 2 * 128 * 512, true),
-        (A, packed, false),
-        (A + 512, packed, false),
-        (A + 1024, packed, false),
-        (C, 2 * 4 * 128 * 4, true),
-    ]);
-    assert_eq!(work.traffic, Bytes(4 * 2 * 128 * 512 + 4096), "the other two thirds of a row are not read");
-    assert_eq!((work.flops, work.class), (4.0 * 8.0 * 128.0 * 128.0 * 64.0, FlopClass::Half));
-}
-
-#[test]
 fn the_stand_in_libraries_kernels_say_what_they_touch() {
     use deepum_emu_abi::{kernels, params};
     let a = params::Operand::read(A, 2, &[(64, 1), (32, 128)]);
@@ -410,12 +287,12 @@ proptest! {
         grid in any::<[u16; 3]>(),
     ) {
         let mut case = match which {
-            0 => add(),
+            0 => elementwise::add(),
             1 => mean(8),
             2 => fused_adam(),
             3 => lookups::gather(1000),
-            4 => Case { name: ADD_STRIDED, layout: "0+4,8+648", params: Params::new(656).u32(0, 6).calculator(8, &[(2, &[4, 4, 4]), (3, &[8, 8, 8])]), grid: [1; 3], block: [1; 3] },
-            _ => Case { name: ADD_STRIDED_CASTING, layout: "0+4,8+648", params: Params::new(656).u32(0, 6).calculator(8, &[(2, &[4, 4, 4]), (3, &[8, 8, 8])]), grid: [1; 3], block: [1; 3] },
+            4 => Case { name: elementwise::ADD_STRIDED, layout: "0+4,8+648", params: Params::new(656).u32(0, 6).calculator(8, &[(2, &[4, 4, 4]), (3, &[8, 8, 8])]), grid: [1; 3], block: [1; 3] },
+            _ => Case { name: elementwise::ADD_STRIDED_CASTING, layout: "0+4,8+648", params: Params::new(656).u32(0, 6).calculator(8, &[(2, &[4, 4, 4]), (3, &[8, 8, 8])]), grid: [1; 3], block: [1; 3] },
         };
         for (at, value) in changes {
             let at = at.index(case.params.0.len());
