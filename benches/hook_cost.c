@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
         if (awake) drain(r);
     }
     if (r) EQUAL(r[RING_COUNTERS + LAUNCHES], (uint64_t)(batches + batches / 10) * BATCH);
-    if (awake) EQUAL(r[24], 0);
+    if (awake) EQUAL(r[RING_DROPPED], 0);
     qsort(sample, batches, sizeof *sample, order);
     printf("%.1f %.1f\n", sample[batches / 2], sample[batches * 99 / 100]);
     return 0;

@@ -122,12 +122,16 @@ fn allocate<D: Door>(bytes: Bytes, caller: usize, put: impl FnOnce(DevPtr), devi
         }
         Some(OUT_OF_MEMORY) => OUT_OF_MEMORY,
         failed => {
-            log::once!(
-                "the driver makes no managed memory ({}): this allocation and those like it stay device memory",
-                failed.map_or("no such function".to_owned(), |status| format!("error {status}"))
-            );
-            count(ShimCounter::AllocationsKept);
-            device()
+            let status = device();
+            // Where there is no device memory either, the error is the program's, and nothing is lost with us.
+            if status == SUCCESS {
+                log::once!(
+                    "the driver makes no managed memory ({}): this allocation and those like it stay device memory",
+                    failed.map_or("no such function".to_owned(), |status| format!("error {status}"))
+                );
+                count(ShimCounter::AllocationsKept);
+            }
+            status
         }
     }
 }

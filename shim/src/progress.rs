@@ -46,14 +46,18 @@ pub fn page() -> (&'static [AtomicU64], Gates) {
         // Open before the GPU can see it.
         let gates = Gates::new(&words[SLOTS..]);
         let on_gpu = register(words).unwrap_or_else(|| {
-            log::once!(
-                "the driver cannot write progress words: how far the GPU is stays unknown, and prefetches may come late"
-            );
+            no_progress();
             0
         });
         Some(Page { words, gates, on_gpu })
     });
     page.as_ref().map_or((&[], Gates::none()), |page| (&page.words[..SLOTS], page.gates))
+}
+
+fn no_progress() {
+    log::once!(
+        "the driver cannot write progress words: how far the GPU is stays unknown, and prefetches may come late"
+    );
 }
 
 /// Lets every launch start; for good, once the mode is off.
@@ -120,7 +124,10 @@ pub fn write(shared: &Shared<'_>, stream: Ptr, per_thread: bool, slot: StreamSlo
     };
     let at = on_gpu + u64::from(slot.0) * 8;
     // SAFETY: the stream is the one the program launched into a moment ago; the word is inside the page, by the slot.
-    if write.is_some_and(|write| unsafe { write(stream, at, seq.0, 0) } == SUCCESS) {
-        shared.add(ShimCounter::ProgressWrites, 1);
+    match write.map(|write| unsafe { write(stream, at, seq.0, 0) }) {
+        Some(SUCCESS) => shared.add(ShimCounter::ProgressWrites, 1),
+        Some(NOT_SUPPORTED) | None => no_progress(),
+        // The GPU has failed, which the program will hear from its own calls.
+        Some(_) => {}
     }
 }

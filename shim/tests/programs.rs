@@ -66,6 +66,7 @@ fn every_door_is_one_launch_and_one_call() {
 fn progress_is_written_and_the_gate_waited_for_while_awake() {
     let said = passes("awake", plainly);
     assert_eq!(said.matches("no 64-bit waits").count(), 1, "{said}");
+    assert_eq!(said.matches("cannot write progress words").count(), 1, "{said}");
     passes("awake", |c| {
         c.arg("no-gate").env("DEEPUM_GATE", "0");
     });

@@ -57,6 +57,10 @@ int main(void) {
     EQUAL(cudaFree(p), 0);
     EQUAL(counter(MANAGED_BYTES), 0);
     // A driver that makes no managed memory leaves device memory, and one that has none left says so.
+    fake_fail("cuMemAllocManaged", 201);
+    fake_fail("cuMemAlloc_v2", 202);
+    EQUAL(cudaMalloc(&p, 4 << 20), 202);
+    EQUAL(cudaGetLastError(), 202);
     fake_fail("cuMemAllocManaged", 801);
     EQUAL(cudaMalloc(&p, 4 << 20), 0);
     EQUAL(fake_kind(p), 'd');

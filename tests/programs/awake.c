@@ -72,7 +72,19 @@ int main(int argc, char **argv) {
     for (uint64_t i = 0; i < 600; i++) EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, (void *)(0x100000 + i * 64)), 0);
     EQUAL(counter(PROGRESS_WRITES) - writes + counter(NO_PROGRESS), 600);
     EQUAL(counter(NO_PROGRESS), 600 + 2 - 512);
-    // A driver that cannot is asked once more and never again.
+    // A full ring, which nobody reads here, loses records and no launch.
+    volatile uint64_t *dropped = ring() + RING_DROPPED, done = counter(LAUNCHES), calls = fake_calls("cuLaunchKernel");
+    uint64_t more = 0;
+    while (*dropped < 10 && more < 100000) {
+        EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
+        more++;
+    }
+    EQUAL(*dropped, 10);
+    EQUAL(counter(LAUNCHES), done + more);
+    EQUAL(fake_calls("cuLaunchKernel"), calls + more);
+    // A driver that cannot write says so; one that cannot wait is asked once and never again.
+    fake_fail("cuStreamWriteValue64_v2", 801);
+    EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
     if (gate) {
         fake_fail("cuStreamWaitValue64_v2", 801);
         int waits = fake_calls("cuStreamWaitValue64_v2");

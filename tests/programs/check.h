@@ -45,7 +45,7 @@ static inline volatile uint64_t *ring(void) {
     close(memory);
     return found;
 }
-enum { RING_MODE = 32, RING_ISSUED = 48, RING_COUNTERS = 64 };
+enum { RING_DROPPED = 24, RING_MODE = 32, RING_ISSUED = 48, RING_COUNTERS = 64 };
 enum { LAUNCHES, LAUNCHES_REFUSED, WITHOUT_LAYOUT, CAPTURED, LEFT_OUT, MANAGED_BYTES, MANAGED, KEPT, REFUSED, PT_NOTICES, PROGRESS_WRITES, NO_PROGRESS, GATE_WAITS };
 static inline uint64_t counter(int which) {
     static volatile uint64_t *words;
