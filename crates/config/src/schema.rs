@@ -1,6 +1,6 @@
 //! The list of variables, and what reading them gives.
 
-use crate::values::{Budget, ExecIdMode, LogLevel, MemInfo, NotAllowed, one_of};
+use crate::values::{Budget, ExecIdMode, LogLevel, MemInfo, NotAllowed, flag, one_of, parsed};
 use deepum_core::correlate::Geometry;
 use deepum_core::engine::DEGREE;
 use deepum_core::policy::PolicyName;
@@ -70,27 +70,14 @@ pub const VARIABLES: &[Variable] = &[
         name: "DEEPUM",
         values: "0|1",
         help: "0 turns DeepUM off: every call goes straight to CUDA, nothing is started, nothing is printed",
-        set: |c, v| {
-            c.enabled = match v.trim() {
-                "0" => false,
-                "1" => true,
-                _ => return Err(NotAllowed::new(v, one_of(&["0", "1"]))),
-            };
-            Ok(())
-        },
+        set: |c, v| flag(v).map(|on| c.enabled = on),
         default: |c| u8::from(c.enabled).to_string(),
     },
     Variable {
         name: "DEEPUM_POLICY",
         values: "demand|next_block|deepum",
         help: "who decides what moves when: the driver alone, the block after each fault, or the correlation tables",
-        set: |c, v| match v.trim().parse() {
-            Ok(policy) => {
-                c.policy = policy;
-                Ok(())
-            }
-            Err(_) => Err(NotAllowed::new(v, one_of(&PolicyName::ALL.map(PolicyName::as_str)))),
-        },
+        set: |c, v| parsed(v, one_of(&PolicyName::ALL.map(PolicyName::as_str))).map(|p| c.policy = p),
         default: |c| c.policy.to_string(),
     },
     Variable {
@@ -112,12 +99,10 @@ pub const VARIABLES: &[Variable] = &[
         name: "DEEPUM_DEGREE",
         values: "1..4096",
         help: "launches that prefetching may run ahead of the GPU",
-        set: |c, v| match v.trim().parse() {
-            Ok(n @ 1..=4096) => {
-                c.degree = n;
-                Ok(())
-            }
-            _ => Err(NotAllowed::new(v, "a whole number from 1 to 4096")),
+        set: |c, v| {
+            let allowed = "a whole number from 1 to 4096";
+            let degree = parsed(v, allowed).ok().filter(|n| (1..=4096).contains(n));
+            degree.map(|n| c.degree = n).ok_or_else(|| NotAllowed::new(v, allowed))
         },
         default: |c| c.degree.to_string(),
     },
@@ -126,29 +111,16 @@ pub const VARIABLES: &[Variable] = &[
         values: "0|1",
         help: "1: a launch whose blocks are on their way waits for them on the GPU; 0: it starts, and faults on them, as in \
                the paper",
-        set: |c, v| {
-            c.gate = match v.trim() {
-                "0" => false,
-                "1" => true,
-                _ => return Err(NotAllowed::new(v, one_of(&["0", "1"]))),
-            };
-            Ok(())
-        },
+        set: |c, v| flag(v).map(|on| c.gate = on),
         default: |c| u8::from(c.gate).to_string(),
     },
     Variable {
         name: "DEEPUM_TABLE",
         values: "ROWS,WAYS,SUCCESSORS",
         help: "geometry of each UM-block correlation table",
-        set: |c, v| match v.trim().parse() {
-            Ok(table) => {
-                c.table = table;
-                Ok(())
-            }
-            Err(_) => Err(NotAllowed::new(
-                v,
-                "rows,ways,successors: rows a power of two from 1 to 65536, ways 1 to 16, successors 1 to 16",
-            )),
+        set: |c, v| {
+            let allowed = "rows,ways,successors: rows a power of two from 1 to 65536, ways 1 to 16, successors 1 to 16";
+            parsed(v, allowed).map(|t| c.table = t)
         },
         default: |c| c.table.to_string(),
     },
@@ -163,7 +135,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "DEEPUM_MEMINFO",
         values: "virtual|physical",
-        help: "what memory queries tell the program: device and usable host memory together, or what the driver says",
+        help: "what memory queries tell the program: what we may fill of device and host memory together, or what the driver says",
         set: |c, v| MemInfo::parse(v).map(|m| c.meminfo = m),
         default: |c| c.meminfo.to_string(),
     },
