@@ -2,6 +2,7 @@
 
 use deepum_core::units::Bytes;
 use std::fmt;
+use std::str::FromStr;
 
 /// Why a value is not one of its kind: what would be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -126,6 +127,20 @@ macro_rules! words {
             }
         }
     };
+}
+
+/// Reads `0` or `1`.
+pub(crate) fn flag(text: &str) -> Result<bool, NotAllowed> {
+    match text.trim() {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(NotAllowed::new(text, one_of(&["0", "1"]))),
+    }
+}
+
+/// Reads what has a parser of its own.
+pub(crate) fn parsed<T: FromStr>(text: &str, allowed: impl Into<String>) -> Result<T, NotAllowed> {
+    text.trim().parse().map_err(|_| NotAllowed::new(text, allowed))
 }
 
 /// `one of a, b, c`.
