@@ -47,10 +47,6 @@ macro_rules! shim_counters {
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
-            /// What it counts.
-            pub const fn help(self) -> &'static str {
-                match self { $(Self::$name => concat!($($doc),+),)* }
-            }
         }
     };
 }
