@@ -2,14 +2,14 @@
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::OnceLock;
 
-/// The library, beside the test programs.
+use deepum_emu_device::log::FlightLog;
+
+/// The built library, beside the test programs.
 fn library() -> PathBuf {
-    let exe = std::env::current_exe().expect("a test knows its own file");
-    let folder = exe.parent().expect("target/PROFILE/deps/TEST");
-    let built = folder.join("libdeepum_emu_cuda.so");
+    let built = std::env::current_exe().expect("a test knows its own file").with_file_name("libdeepum_emu_cuda.so");
     assert!(built.exists(), "{} is not built", built.display());
     built
 }
@@ -23,16 +23,23 @@ fn program() -> &'static Path {
         let flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-rdynamic", "-o"];
         let built = Command::new("gcc").args(flags).arg(&path).arg(source).args(["-ldl", "-lpthread"]).status();
         assert!(built.expect("gcc is there").success());
+        std::os::unix::fs::symlink(library(), folder.path().join("libcuda.so.1")).expect("a link");
         (folder, path)
     });
     path
 }
 
+/// A case, to be run on the library under the name it is played as.
+fn command(case: &str, emu: &str) -> Command {
+    let mut command = Command::new(program());
+    command.args(["libcuda.so.1", case]).env("DEEPUM_EMU", emu).env_remove("DEEPUM_EMU_LOG");
+    command.env("LD_LIBRARY_PATH", program().with_file_name(""));
+    command
+}
+
 /// Runs a case; answers what it said on stderr.
 fn run(case: &str, emu: &str) -> String {
-    let mut command = Command::new(program());
-    command.arg(library()).arg(case).env("DEEPUM_EMU", emu).env_remove("DEEPUM_EMU_LOG");
-    let done = command.output().expect("the program runs");
+    let done = command(case, emu).output().expect("the program runs");
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert!(done.status.success(), "{case}: {said}");
     said
@@ -77,14 +84,26 @@ fn a_bad_configuration_is_one_clear_line() {
     assert_eq!(said, "deepum-emu: DEEPUM_EMU: memory `lots`: bytes, or a number with KiB, MiB, GiB or TiB\n");
 }
 
-#[test]
-fn the_flight_log_is_whole_though_the_program_was_killed() {
+/// Runs a case; answers how it ended and its flight log.
+fn logged(case: &str, emu: &str) -> (ExitStatus, FlightLog) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("log");
-    let mut command = Command::new(program());
-    command.arg(library()).arg("killed").env("DEEPUM_EMU", "v100-32g:data=1").env("DEEPUM_EMU_LOG", &path);
-    assert_eq!(command.status().expect("the program runs").signal(), Some(9));
-    let log = deepum_emu_device::log::FlightLog::open(&path).expect("a log");
+    let ended = command(case, emu).env("DEEPUM_EMU_LOG", &path).status().expect("the program runs");
+    (ended, FlightLog::open(&path).expect("a log"))
+}
+
+/// Of the whole function (capture) and of what is asked of one (an event between processes) alike.
+#[test]
+fn every_refused_call_is_counted_once() {
+    let (ended, log) = logged("streams", "v100-32g");
+    assert!(ended.success());
+    assert_eq!(log.totals.refused, 2);
+}
+
+#[test]
+fn the_flight_log_is_whole_though_the_program_was_killed() {
+    let (ended, log) = logged("killed", "v100-32g:data=1");
+    assert_eq!(ended.signal(), Some(9));
     assert_eq!((log.totals.launches, log.totals.launches_done, log.entries.len()), (3, 3, 3));
     assert_eq!(log.entries[0].identity, log.entries[1].identity, "same kernel, same shape");
     assert!(log.entries[0].end <= log.entries[1].start && log.entries[1].end <= log.totals.virtual_ns);
