@@ -106,7 +106,7 @@ unsafe fn before(what: What, stream: Ptr, per_thread: bool) -> Option<Note> {
         let mut pointers = Pointers::new();
         // SAFETY: handed on from the caller.
         let key = unsafe { key(&shared, &what, &mut pointers) };
-        let slot = slot.unwrap_or(StreamSlot(u16::MAX));
+        let slot = slot.unwrap_or(StreamSlot::NONE);
         ring.push(device, &Record::Launch(Launch { seq, stream: slot, key, pointers: pointers.list() }));
         // Behind the record, so that the engine never has to move the gate for a launch it cannot know.
         progress::wait(&shared, stream, per_thread, device, seq);

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 struct Page {
     words: &'static [AtomicU64],
     gates: Gates,
-    /// The same page for the GPU; 0 if it could not be registered. The gate words come after the progress words.
+    /// The same page for the GPU. The gate words come after the progress words.
     on_gpu: DevPtr,
 }
 
@@ -38,18 +38,18 @@ static PAGE: OnceLock<Option<Page>> = OnceLock::new();
 /// Set when the driver refused a wait.
 static NO_WAITS: AtomicBool = AtomicBool::new(false);
 
-/// The progress words, one per stream slot, and the gates. The words stay 0 if the driver cannot write them, which is said
-/// once, and then there is no gate either.
+/// The progress words, one per stream slot, and the gates. None of either if the driver cannot reach the page, which is
+/// said once.
 pub fn page() -> (&'static [AtomicU64], Gates) {
     let page = PAGE.get_or_init(|| {
         let words = link::zeroed_words(SLOTS + MAX_DEVICES, libc::MAP_SHARED)?;
         // Open before the GPU can see it.
         let gates = Gates::new(&words[SLOTS..]);
-        let on_gpu = register(words).unwrap_or_else(|| {
+        let on_gpu = register(words);
+        if on_gpu.is_none() {
             no_progress();
-            0
-        });
-        Some(Page { words, gates, on_gpu })
+        }
+        Some(Page { words, gates, on_gpu: on_gpu? })
     });
     page.as_ref().map_or((&[], Gates::none()), |page| (&page.words[..SLOTS], page.gates))
 }
@@ -96,7 +96,7 @@ pub fn wait(shared: &Shared<'_>, stream: Ptr, per_thread: bool, device: DeviceId
 
 /// Where the GPU sees the page, if it does.
 fn on_gpu() -> Option<DevPtr> {
-    PAGE.get().and_then(Option::as_ref).map(|page| page.on_gpu).filter(|&at| at != 0)
+    PAGE.get().and_then(Option::as_ref).map(|page| page.on_gpu)
 }
 
 fn register(words: &'static [AtomicU64]) -> Option<DevPtr> {

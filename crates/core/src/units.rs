@@ -216,6 +216,11 @@ impl LaunchSeq {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct StreamSlot(pub u16);
 
+impl StreamSlot {
+    /// A stream without a progress word.
+    pub const NONE: Self = Self(u16::MAX);
+}
+
 /// A GPU of the node, by CUDA ordinal.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct DeviceId(pub u8);

@@ -90,11 +90,14 @@ impl Window {
             }
         }
         let stream = launch.stream.0 as usize;
-        if self.streams.len() <= stream {
-            self.streams.resize_with(stream + 1, Stream::default);
-        }
-        // A record may come after its own progress word.
-        let finished = launch.seq <= self.streams[stream].done;
+        // Where no progress is reported nothing is waited for.
+        let finished = launch.stream == StreamSlot::NONE || {
+            if self.streams.len() <= stream {
+                self.streams.resize_with(stream + 1, Stream::default);
+            }
+            // A record may come after its own progress word.
+            launch.seq <= self.streams[stream].done
+        };
         let issued = Issued { seq: launch.seq, stream: launch.stream, exec, reach, finished };
         // Threads that launch at once may write their records in another order than they took numbers.
         match self.launches.back() {
@@ -256,6 +259,15 @@ mod tests {
         assert_eq!(finish(&mut window, 0, 3), [1, 2]);
         issue(&mut window, &map, 3, 0, &[]);
         assert_eq!(window.pop_finished().map(|launch| launch.seq.0), Some(3));
+    }
+
+    #[test]
+    fn a_launch_of_which_no_progress_is_known_holds_nobody_up() {
+        let (mut window, map) = (Window::default(), map());
+        issue(&mut window, &map, 1, StreamSlot::NONE.0, &[DevAddr(0)]);
+        issue(&mut window, &map, 2, 0, &[DevAddr(0)]);
+        assert_eq!(window.attribute(UmBlock(0)).map(|launch| launch.seq.0), Some(2));
+        assert_eq!(finish(&mut window, 0, 2), [1, 2]);
     }
 
     #[test]

@@ -132,7 +132,7 @@ impl World {
 
     fn records(&mut self) -> Result<(), RingError> {
         let Self { ring, gpus, allocations, slots, counters, .. } = self;
-        while let Some((device, record)) = ring.pop()? {
+        while let Some((device, mut record)) = ring.pop()? {
             counters.records += 1;
             let by_device = || gpus.iter().position(|gpu| gpu.facts.id == device);
             let at = match record {
@@ -149,10 +149,11 @@ impl World {
                     at
                 }
                 Record::PtBlock { range, .. } => owner(allocations, range).or_else(by_device),
-                Record::Launch(launch) => {
+                Record::Launch(ref mut launch) => {
                     let at = by_device();
-                    if let Some(slot) = slots.get_mut(usize::from(launch.stream.0)) {
-                        *slot = at;
+                    match slots.get_mut(usize::from(launch.stream.0)) {
+                        Some(slot) => *slot = at,
+                        None => launch.stream = StreamSlot::NONE,
                     }
                     at
                 }

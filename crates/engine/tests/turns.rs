@@ -254,9 +254,28 @@ fn the_device_may_ask_what_a_launch_was_thought_to_touch() {
     world.settle();
     world.launch(1, 7, &[5, 2]);
     world.settle();
-    let named = world.running.may_touch(deepum_core::units::LaunchSeq(1));
+    let named = world.running.may_touch(LaunchSeq(1));
     assert!(named.contains(&block(2)) && named.contains(&block(5)) && named.is_sorted(), "{named:?}");
-    assert_eq!(world.running.may_touch(deepum_core::units::LaunchSeq(2)), []);
+    assert_eq!(world.running.may_touch(LaunchSeq(2)), []);
+}
+
+/// Else all that comes after it would be taken for not yet begun.
+#[test]
+fn a_launch_without_a_progress_word_counts_as_over() {
+    let world = world("deepum");
+    world.alloc(0, BLOCKS);
+    for (seq, stream) in [(1, 0), (2, 4)] {
+        let pointers = [block(2).start()];
+        let (seq, stream, key) = (LaunchSeq(seq), StreamSlot(stream), LaunchKey(7));
+        world.ring.push(common::GPU, &Record::Launch(Launch { seq, stream, key, pointers: &pointers }));
+    }
+    world.settle();
+    world.progress[0].store(1, Ordering::Release);
+    world.settle();
+    world.launch(3, 7, &[2]);
+    world.settle();
+    let named = |seq| world.running.may_touch(LaunchSeq(seq)).len();
+    assert!(named(1) == 0 && named(2) == 0 && named(3) > 0);
 }
 
 #[test]

@@ -73,7 +73,7 @@ shim_counters! {
     PtBlockNotices = "pt_block_notices",
     /// Progress words written into streams.
     ProgressWrites = "progress_writes",
-    /// Streams beyond the progress page: no progress is known of them.
+    /// Launches into streams beyond the progress page: no progress is known of them.
     StreamsWithoutProgress = "streams_without_progress",
     /// Waits for the launch gate put into streams.
     GateWaits = "gate_waits",
