@@ -52,4 +52,12 @@ kernels! {
     BATCH_NORM_BWD = "bn_bw", 8;
     /// Batch norm, inference.
     BATCH_NORM_INF = "bn_fw_inf", 8;
+    /// Recurrent network forward: sequences and states both ways, weights, lengths, workspace, reserve.
+    RNN_FWD = "rnn_fprop", 10;
+    /// Gradients of a recurrent network's input and first states.
+    RNN_DGRAD = "rnn_bprop_data", 13;
+    /// Gradients of a recurrent network's weights.
+    RNN_WGRAD = "rnn_bprop_weights", 7;
+    /// Start of the random number generators for dropout.
+    DROPOUT_INIT = "dropout_init", 1;
 }

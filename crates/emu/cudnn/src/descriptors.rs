@@ -31,6 +31,10 @@ impl TensorDescriptor {
     pub fn tensor(&self) -> Result<&Tensor, Status> {
         self.0.as_ref().map(|(_, tensor)| tensor).ok_or(Status::BadParam)
     }
+    /// `elem` as C gave it.
+    pub fn set(&mut self, elem: c_int, tensor: Tensor) {
+        self.0 = Some((elem, tensor));
+    }
 }
 
 impl FilterDescriptor {
@@ -65,6 +69,7 @@ macro_rules! lifetimes {
         }
     )*};
 }
+pub(crate) use lifetimes;
 
 lifetimes! {
     TensorDescriptor: fn cudnnCreateTensorDescriptor, fn cudnnDestroyTensorDescriptor;
@@ -73,9 +78,11 @@ lifetimes! {
     ActivationDescriptor: fn cudnnCreateActivationDescriptor, fn cudnnDestroyActivationDescriptor;
 }
 
+/// Changes a descriptor.
+///
 /// # Safety
 /// `object` is null or live, and no other thread uses it now.
-unsafe fn change<T>(object: *mut T, with: impl FnOnce(&mut T) -> Outcome) -> c_int {
+pub unsafe fn change<T>(object: *mut T, with: impl FnOnce(&mut T) -> Outcome) -> c_int {
     // SAFETY: the caller's promise.
     Status::edge(|| with(unsafe { Status::get_mut(object) }?))
 }
