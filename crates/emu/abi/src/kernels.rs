@@ -26,10 +26,10 @@ macro_rules! kernels {
 kernels! {
     /// Matrix product, with or without epilogue: A, B, C, D, alpha, beta, bias, aux, scales.
     GEMM = "gemm", 14;
-    /// Matrix-vector product: A, x, y, alpha, beta.
+    /// Matrix-vector product, rank-one update: A, x, y, alpha, beta.
     GEMV = "gemv", 5;
-    /// Rank-k, rank-1 and rank-2 updates, symmetric and triangular products: A, B, C, alpha, beta.
-    LEVEL3 = "syrk", 5;
+    /// Rank-k and rank-2k updates, symmetric and triangular products: A, B, C, alpha, beta.
+    LEVEL3 = "level3", 5;
     /// Triangular solve: A, B, alpha.
     TRSM = "trsm", 3;
     /// Vector operations: x, y, scalar or result, second result.

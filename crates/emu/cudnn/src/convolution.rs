@@ -6,7 +6,6 @@
 use std::ffi::{c_int, c_void};
 
 use deepum_emu_abi::edge::Failure;
-use deepum_emu_abi::elem::Elem;
 use deepum_emu_abi::kernels::{CONV_DGRAD, CONV_FWD, CONV_WGRAD, Kernel};
 use deepum_emu_abi::params::{Operand, READ, WRITE};
 
@@ -31,16 +30,6 @@ pub struct Performance {
     reserved: [c_int; 3],
 }
 const _: () = assert!(size_of::<Performance>() == 48);
-
-/// Whether tensor cores work on this convolution: there are some for its type, and its `cudnnMathType_t` does not forbid them.
-/// FMA (3) does everywhere, the default (0) before compute capability 8.0.
-fn tensor_cores(handle: &Handle, convolution: &ConvolutionDescriptor, elem: Elem) -> bool {
-    let allowed = match convolution.math_type {
-        0 => handle.capability >= (8, 0),
-        math_type => math_type != 3,
-    };
-    allowed && elem.on_tensor_cores(handle.capability)
-}
 
 /// A tensor and where it is.
 type Place<'a> = (&'a Tensor, *const c_void);
@@ -85,7 +74,7 @@ unsafe fn launch(
     // SAFETY: the caller's promise.
     let (handle, convolution) = unsafe { (Status::get(handle)?, Status::get(convolution)?) };
     convolution.fits(output)?;
-    let class = output.elem.class(tensor_cores(handle, convolution, output.elem));
+    let class = handle.class(output.elem, convolution.math_type);
     handle.launch::<N>(kernel, result.elements(), flops, class, operands)
 }
 

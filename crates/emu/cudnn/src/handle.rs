@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use deepum_emu_abi::client::{DriverSlot, Kernels, Shape, Stream, Via, null_stream};
 use deepum_emu_abi::edge::Failure;
+use deepum_emu_abi::elem::Elem;
 use deepum_emu_abi::kernels::Kernel;
 use deepum_emu_abi::params::{Class, Operand, Params};
 
@@ -35,6 +36,16 @@ impl Handle {
 
     fn stream(&self) -> MutexGuard<'_, Current> {
         self.stream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The units for products of this type under a `cudnnMathType_t`: tensor cores where there are some for it, but with FMA (3)
+    /// nowhere, and with the default (0) not before compute capability 8.0.
+    pub fn class(&self, elem: Elem, math_type: c_int) -> Class {
+        let allowed = match math_type {
+            0 => self.capability >= (8, 0),
+            math_type => math_type != 3,
+        };
+        elem.class(allowed && elem.on_tensor_cores(self.capability))
     }
 
     /// Launches a kernel on the handle's stream, with blocks for `elements` results.

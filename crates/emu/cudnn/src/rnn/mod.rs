@@ -12,7 +12,6 @@ use std::ffi::{c_int, c_void};
 
 use deepum_emu_abi::edge::Failure;
 use deepum_emu_abi::elem::Elem;
-use deepum_emu_abi::params::Class;
 use deepum_emu_abi::refused;
 
 use crate::descriptors::{TensorDescriptor, change, lifetimes};
@@ -51,8 +50,8 @@ struct Rnn {
     hidden: u64,
     /// Length of what a layer gives on; `hidden` without projection.
     output: u64,
-    /// Tensor cores may be used.
-    tensor_ops: bool,
+    /// `cudnnMathType_t`.
+    math: c_int,
     drops: bool,
 }
 
@@ -92,9 +91,6 @@ impl Rnn {
     /// Elements of the weight space.
     fn weights(&self) -> u64 {
         self.all_matrices() + self.pseudo_layers() * self.biases * self.gates * self.hidden
-    }
-    fn class(&self, capability: (i32, i32)) -> Class {
-        self.elem.class(self.tensor_ops && self.elem.on_tensor_cores(capability))
     }
 
     /// Offset, rows and columns of matrix `id` of a pseudo-layer, in elements.
@@ -198,7 +194,7 @@ pub unsafe extern "C" fn cudnnSetRNNDescriptor_v8(
                 input: positive(input)?,
                 hidden: positive(hidden)?,
                 output: positive(projection)?,
-                tensor_ops: math != 3,
+                math,
                 drops: dropout.as_ref().is_some_and(DropoutDescriptor::drops),
             });
             Ok(())

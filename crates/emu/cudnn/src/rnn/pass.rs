@@ -120,7 +120,7 @@ pub unsafe extern "C" fn cudnnRNNForward(
             pass.bytes(work, needed as u64, READ | WRITE),
             pass.bytes(reserve, kept as u64, WRITE),
         ];
-        let class = pass.rnn.class(handle.capability);
+        let class = handle.class(pass.rnn.elem, pass.rnn.math);
         handle.launch::<{ RNN_FWD.operands }>(RNN_FWD, pass.y.rows * pass.y.vector, pass.flops(), class, &operands)
     })
 }
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn cudnnRNNBackwardData_v8(
             // The gates' gradients take the gates' place.
             pass.bytes(reserve, reserve_bytes as u64, READ | WRITE),
         ];
-        let class = pass.rnn.class(handle.capability);
+        let class = handle.class(pass.rnn.elem, pass.rnn.math);
         handle.launch::<{ RNN_DGRAD.operands }>(RNN_DGRAD, pass.x.rows * pass.x.vector, pass.flops(), class, &operands)
     })
 }
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn cudnnRNNBackwardWeights_v8(
             pass.bytes(work, work_bytes as u64, READ | WRITE),
             pass.bytes(reserve, reserve_bytes as u64, READ),
         ];
-        let class = pass.rnn.class(handle.capability);
+        let class = handle.class(pass.rnn.elem, pass.rnn.math);
         handle.launch::<{ RNN_WGRAD.operands }>(RNN_WGRAD, pass.rnn.weights(), pass.flops(), class, &operands)
     })
 }
