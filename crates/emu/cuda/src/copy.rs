@@ -74,7 +74,7 @@ fn area(dst: u64, pitch: usize, unit: u8, value: u32, n: usize, height: usize) -
     Fill { dst: DevAddr(dst), pitch: pitch as u64, width, height: height as u64, value, unit }
 }
 
-fn fill(fill: Fill, stream: Stream, wait: bool) -> CuResult {
+fn fill(fill: Fill, stream: Stream, when: Return) -> CuResult {
     let crosses = fill.height > 1 && fill.pitch < fill.width;
     if crosses || !fill.dst.0.is_multiple_of(u64::from(fill.unit)) {
         return Err(CuError::InvalidValue);
@@ -85,7 +85,7 @@ fn fill(fill: Fill, stream: Stream, wait: bool) -> CuResult {
         // A memset of device memory is asynchronous even without a stream (CUDA driver API, "API synchronization
         // behavior"); of anything else it is not.
         let device_memory = call.state.space.find(fill.dst).is_some_and(|a| a.kind == Kind::Device);
-        if wait && !device_memory { call.synchronize_stream(stream) } else { Ok(()) }
+        if when == Return::Late && !device_memory { call.synchronize_stream(stream) } else { Ok(()) }
     })
 }
 
@@ -190,159 +190,75 @@ fn copy_3d(given: In<Copy3d>, stream: Stream, when: Return) -> CuResult {
     };
     let slice = |n| Ok(pitched(end(&c.dst, n)?, end(&c.src, n)?, c.width as u64, c.height as u64));
     let slices: Vec<Copy> = (0..c.depth).map(slice).collect::<CuResult<_>>()?;
-    let said = |e: &End3d| Ok(base(e.kind, e.host, e.device)?.1);
+    let said = |e: &End3d| base(e.kind, e.host, e.device).map(|(_, said)| said);
     copies(&slices, Said { dst: said(&c.dst)?, src: said(&c.src)? }, stream, when)
 }
 
-fn same_machine(contexts: [Context; 2]) -> CuResult {
-    contexts.iter().try_for_each(|c| c.get().map(drop).map_err(|_| CuError::InvalidContext))
+/// A copy between contexts, which must be active; where its ends are, their addresses say.
+fn peer(dst: u64, to: Context, src: u64, from: Context, bytes: usize, stream: Stream, when: Return) -> CuResult {
+    for context in [to, from] {
+        let id = context.get().map_err(|_| CuError::InvalidContext)?;
+        machine()?.look(|state| state.contexts.get(id).map(drop))?;
+    }
+    linear(dst, src, bytes, UNSAID, stream, when)
 }
 
-api! {
-    fn cuMemcpy(dst: u64, src: u64, bytes: usize) {
-        linear(dst, src, bytes, UNSAID, Stream::LEGACY, Return::Late)
-    }
-    fn cuMemcpy_ptds(dst: u64, src: u64, bytes: usize) {
-        linear(dst, src, bytes, UNSAID, Stream::PER_THREAD, Return::Late)
-    }
-    fn cuMemcpyAsync(dst: u64, src: u64, bytes: usize, stream: Stream) {
-        linear(dst, src, bytes, UNSAID, stream, Return::Early)
-    }
-    fn cuMemcpyHtoD_v2(dst: u64, src: *const c_void, bytes: usize) {
-        linear(dst, addr(src).0, bytes, TO_DEVICE, Stream::LEGACY, Return::Late)
-    }
-    fn cuMemcpyHtoD_v2_ptds(dst: u64, src: *const c_void, bytes: usize) {
-        linear(dst, addr(src).0, bytes, TO_DEVICE, Stream::PER_THREAD, Return::Late)
-    }
-    fn cuMemcpyHtoDAsync_v2(dst: u64, src: *const c_void, bytes: usize, stream: Stream) {
-        linear(dst, addr(src).0, bytes, TO_DEVICE, stream, Return::Early)
-    }
-    fn cuMemcpyDtoH_v2(dst: *mut c_void, src: u64, bytes: usize) {
-        linear(addr(dst).0, src, bytes, TO_HOST, Stream::LEGACY, Return::Late)
-    }
-    fn cuMemcpyDtoH_v2_ptds(dst: *mut c_void, src: u64, bytes: usize) {
-        linear(addr(dst).0, src, bytes, TO_HOST, Stream::PER_THREAD, Return::Late)
-    }
-    fn cuMemcpyDtoHAsync_v2(dst: *mut c_void, src: u64, bytes: usize, stream: Stream) {
-        linear(addr(dst).0, src, bytes, TO_HOST, stream, Return::Early)
-    }
-    fn cuMemcpyDtoD_v2(dst: u64, src: u64, bytes: usize) {
-        linear(dst, src, bytes, ON_DEVICE, Stream::LEGACY, Return::Late)
-    }
-    fn cuMemcpyDtoD_v2_ptds(dst: u64, src: u64, bytes: usize) {
-        linear(dst, src, bytes, ON_DEVICE, Stream::PER_THREAD, Return::Late)
-    }
-    fn cuMemcpyDtoDAsync_v2(dst: u64, src: u64, bytes: usize, stream: Stream) {
-        linear(dst, src, bytes, ON_DEVICE, stream, Return::Early)
-    }
-    fn cuMemcpyPeer(dst: u64, to: Context, src: u64, from: Context, bytes: usize) {
-        same_machine([to, from])?;
-        linear(dst, src, bytes, UNSAID, Stream::LEGACY, Return::Late)
-    }
-    fn cuMemcpyPeer_ptds(dst: u64, to: Context, src: u64, from: Context, bytes: usize) {
-        same_machine([to, from])?;
-        linear(dst, src, bytes, UNSAID, Stream::PER_THREAD, Return::Late)
-    }
-    fn cuMemcpyPeerAsync(dst: u64, to: Context, src: u64, from: Context, bytes: usize, stream: Stream) {
-        same_machine([to, from])?;
-        linear(dst, src, bytes, UNSAID, stream, Return::Early)
-    }
-    fn cuMemcpy2D_v2(copy: In<Copy2d>) {
-        copy_2d(copy, Stream::LEGACY, Return::Late)
-    }
-    fn cuMemcpy2D_v2_ptds(copy: In<Copy2d>) {
-        copy_2d(copy, Stream::PER_THREAD, Return::Late)
-    }
-    fn cuMemcpy2DAsync_v2(copy: In<Copy2d>, stream: Stream) {
-        copy_2d(copy, stream, Return::Early)
-    }
-    fn cuMemcpy3D_v2(copy: In<Copy3d>) {
-        copy_3d(copy, Stream::LEGACY, Return::Late)
-    }
-    fn cuMemcpy3D_v2_ptds(copy: In<Copy3d>) {
-        copy_3d(copy, Stream::PER_THREAD, Return::Late)
-    }
-    fn cuMemcpy3DAsync_v2(copy: In<Copy3d>, stream: Stream) {
-        copy_3d(copy, stream, Return::Early)
-    }
+/// The four forms of each copy and memset: without a stream, on the legacy one or the thread's own; in stream order, where stream 0
+/// is the legacy one or the thread's own.
+macro_rules! forms {
+    ($(fn $now:ident, fn $now_mine:ident, fn $queued:ident, fn $queued_mine:ident
+        ($($arg:ident: $type:ty),*) = $does:ident($($given:expr),*);)*) => {
+        api! {$(
+            fn $now($($arg: $type),*) {
+                $does($($given,)* Stream::LEGACY, Return::Late)
+            }
+            fn $now_mine($($arg: $type),*) {
+                $does($($given,)* Stream::PER_THREAD, Return::Late)
+            }
+            fn $queued($($arg: $type,)* stream: Stream) {
+                $does($($given,)* stream, Return::Early)
+            }
+            fn $queued_mine($($arg: $type,)* stream: Stream) {
+                $does($($given,)* stream.per_thread(), Return::Early)
+            }
+        )*}
+    };
+}
 
-    fn cuMemsetD8_v2(dst: u64, value: u8, n: usize) {
-        fill(line(dst, 1, u32::from(value), n), Stream::LEGACY, true)
-    }
-    fn cuMemsetD8_v2_ptds(dst: u64, value: u8, n: usize) {
-        fill(line(dst, 1, u32::from(value), n), Stream::PER_THREAD, true)
-    }
-    fn cuMemsetD8Async(dst: u64, value: u8, n: usize, stream: Stream) {
-        fill(line(dst, 1, u32::from(value), n), stream, false)
-    }
-    fn cuMemsetD16_v2(dst: u64, value: u16, n: usize) {
-        fill(line(dst, 2, u32::from(value), n), Stream::LEGACY, true)
-    }
-    fn cuMemsetD16_v2_ptds(dst: u64, value: u16, n: usize) {
-        fill(line(dst, 2, u32::from(value), n), Stream::PER_THREAD, true)
-    }
-    fn cuMemsetD16Async(dst: u64, value: u16, n: usize, stream: Stream) {
-        fill(line(dst, 2, u32::from(value), n), stream, false)
-    }
-    fn cuMemsetD32_v2(dst: u64, value: c_uint, n: usize) {
-        fill(line(dst, 4, value, n), Stream::LEGACY, true)
-    }
-    fn cuMemsetD32_v2_ptds(dst: u64, value: c_uint, n: usize) {
-        fill(line(dst, 4, value, n), Stream::PER_THREAD, true)
-    }
-    fn cuMemsetD32Async(dst: u64, value: c_uint, n: usize, stream: Stream) {
-        fill(line(dst, 4, value, n), stream, false)
-    }
-    fn cuMemsetD2D8_v2(dst: u64, pitch: usize, value: u8, width: usize, height: usize) {
-        fill(area(dst, pitch, 1, u32::from(value), width, height), Stream::LEGACY, true)
-    }
-    fn cuMemsetD2D8_v2_ptds(dst: u64, pitch: usize, value: u8, width: usize, height: usize) {
-        fill(area(dst, pitch, 1, u32::from(value), width, height), Stream::PER_THREAD, true)
-    }
-    fn cuMemsetD2D8Async(dst: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Stream) {
-        fill(area(dst, pitch, 1, u32::from(value), width, height), stream, false)
-    }
-    fn cuMemsetD2D16_v2(dst: u64, pitch: usize, value: u16, width: usize, height: usize) {
-        fill(area(dst, pitch, 2, u32::from(value), width, height), Stream::LEGACY, true)
-    }
-    fn cuMemsetD2D16_v2_ptds(dst: u64, pitch: usize, value: u16, width: usize, height: usize) {
-        fill(area(dst, pitch, 2, u32::from(value), width, height), Stream::PER_THREAD, true)
-    }
-    fn cuMemsetD2D16Async(dst: u64, pitch: usize, value: u16, width: usize, height: usize, stream: Stream) {
-        fill(area(dst, pitch, 2, u32::from(value), width, height), stream, false)
-    }
-    fn cuMemsetD2D32_v2(dst: u64, pitch: usize, value: c_uint, width: usize, height: usize) {
-        fill(area(dst, pitch, 4, value, width, height), Stream::LEGACY, true)
-    }
-    fn cuMemsetD2D32_v2_ptds(dst: u64, pitch: usize, value: c_uint, width: usize, height: usize) {
-        fill(area(dst, pitch, 4, value, width, height), Stream::PER_THREAD, true)
-    }
-    fn cuMemsetD2D32Async(dst: u64, pitch: usize, value: c_uint, width: usize, height: usize, stream: Stream) {
-        fill(area(dst, pitch, 4, value, width, height), stream, false)
-    }
+forms! {
+    fn cuMemcpy, fn cuMemcpy_ptds, fn cuMemcpyAsync, fn cuMemcpyAsync_ptsz
+        (dst: u64, src: u64, bytes: usize) = linear(dst, src, bytes, UNSAID);
+    fn cuMemcpyHtoD_v2, fn cuMemcpyHtoD_v2_ptds, fn cuMemcpyHtoDAsync_v2, fn cuMemcpyHtoDAsync_v2_ptsz
+        (dst: u64, src: *const c_void, bytes: usize) = linear(dst, addr(src).0, bytes, TO_DEVICE);
+    fn cuMemcpyDtoH_v2, fn cuMemcpyDtoH_v2_ptds, fn cuMemcpyDtoHAsync_v2, fn cuMemcpyDtoHAsync_v2_ptsz
+        (dst: *mut c_void, src: u64, bytes: usize) = linear(addr(dst).0, src, bytes, TO_HOST);
+    fn cuMemcpyDtoD_v2, fn cuMemcpyDtoD_v2_ptds, fn cuMemcpyDtoDAsync_v2, fn cuMemcpyDtoDAsync_v2_ptsz
+        (dst: u64, src: u64, bytes: usize) = linear(dst, src, bytes, ON_DEVICE);
+    fn cuMemcpyPeer, fn cuMemcpyPeer_ptds, fn cuMemcpyPeerAsync, fn cuMemcpyPeerAsync_ptsz
+        (dst: u64, to: Context, src: u64, from: Context, bytes: usize) = peer(dst, to, src, from, bytes);
+    fn cuMemcpy2D_v2, fn cuMemcpy2D_v2_ptds, fn cuMemcpy2DAsync_v2, fn cuMemcpy2DAsync_v2_ptsz
+        (copy: In<Copy2d>) = copy_2d(copy);
+    fn cuMemcpy3D_v2, fn cuMemcpy3D_v2_ptds, fn cuMemcpy3DAsync_v2, fn cuMemcpy3DAsync_v2_ptsz
+        (copy: In<Copy3d>) = copy_3d(copy);
+
+    fn cuMemsetD8_v2, fn cuMemsetD8_v2_ptds, fn cuMemsetD8Async, fn cuMemsetD8Async_ptsz
+        (dst: u64, value: u8, n: usize) = fill(line(dst, 1, u32::from(value), n));
+    fn cuMemsetD16_v2, fn cuMemsetD16_v2_ptds, fn cuMemsetD16Async, fn cuMemsetD16Async_ptsz
+        (dst: u64, value: u16, n: usize) = fill(line(dst, 2, u32::from(value), n));
+    fn cuMemsetD32_v2, fn cuMemsetD32_v2_ptds, fn cuMemsetD32Async, fn cuMemsetD32Async_ptsz
+        (dst: u64, value: u32, n: usize) = fill(line(dst, 4, value, n));
+    fn cuMemsetD2D8_v2, fn cuMemsetD2D8_v2_ptds, fn cuMemsetD2D8Async, fn cuMemsetD2D8Async_ptsz
+        (dst: u64, pitch: usize, value: u8, width: usize, height: usize)
+        = fill(area(dst, pitch, 1, u32::from(value), width, height));
+    fn cuMemsetD2D16_v2, fn cuMemsetD2D16_v2_ptds, fn cuMemsetD2D16Async, fn cuMemsetD2D16Async_ptsz
+        (dst: u64, pitch: usize, value: u16, width: usize, height: usize)
+        = fill(area(dst, pitch, 2, u32::from(value), width, height));
+    fn cuMemsetD2D32_v2, fn cuMemsetD2D32_v2_ptds, fn cuMemsetD2D32Async, fn cuMemsetD2D32Async_ptsz
+        (dst: u64, pitch: usize, value: u32, width: usize, height: usize)
+        = fill(area(dst, pitch, 4, value, width, height));
 }
 
 twins! {
     fn cuMemcpy2DUnaligned_v2(copy: In<Copy2d>) = cuMemcpy2D_v2(copy);
     fn cuMemcpy2DUnaligned_v2_ptds(copy: In<Copy2d>) = cuMemcpy2D_v2_ptds(copy);
-    fn cuMemcpyAsync_ptsz(dst: u64, src: u64, n: usize, s: Stream) = cuMemcpyAsync(dst, src, n, s.per_thread());
-    fn cuMemcpyHtoDAsync_v2_ptsz(dst: u64, src: *const c_void, n: usize, s: Stream)
-        = cuMemcpyHtoDAsync_v2(dst, src, n, s.per_thread());
-    fn cuMemcpyDtoHAsync_v2_ptsz(dst: *mut c_void, src: u64, n: usize, s: Stream)
-        = cuMemcpyDtoHAsync_v2(dst, src, n, s.per_thread());
-    fn cuMemcpyDtoDAsync_v2_ptsz(dst: u64, src: u64, n: usize, s: Stream)
-        = cuMemcpyDtoDAsync_v2(dst, src, n, s.per_thread());
-    fn cuMemcpyPeerAsync_ptsz(dst: u64, to: Context, src: u64, from: Context, n: usize, s: Stream)
-        = cuMemcpyPeerAsync(dst, to, src, from, n, s.per_thread());
-    fn cuMemcpy2DAsync_v2_ptsz(copy: In<Copy2d>, s: Stream) = cuMemcpy2DAsync_v2(copy, s.per_thread());
-    fn cuMemcpy3DAsync_v2_ptsz(copy: In<Copy3d>, s: Stream) = cuMemcpy3DAsync_v2(copy, s.per_thread());
-    fn cuMemsetD8Async_ptsz(dst: u64, v: u8, n: usize, s: Stream) = cuMemsetD8Async(dst, v, n, s.per_thread());
-    fn cuMemsetD16Async_ptsz(dst: u64, v: u16, n: usize, s: Stream) = cuMemsetD16Async(dst, v, n, s.per_thread());
-    fn cuMemsetD32Async_ptsz(dst: u64, v: c_uint, n: usize, s: Stream) = cuMemsetD32Async(dst, v, n, s.per_thread());
-    fn cuMemsetD2D16Async_ptsz(dst: u64, pitch: usize, v: u16, w: usize, h: usize, s: Stream)
-        = cuMemsetD2D16Async(dst, pitch, v, w, h, s.per_thread());
-    fn cuMemsetD2D32Async_ptsz(dst: u64, pitch: usize, v: c_uint, w: usize, h: usize, s: Stream)
-        = cuMemsetD2D32Async(dst, pitch, v, w, h, s.per_thread());
-    fn cuMemsetD2D8Async_ptsz(dst: u64, pitch: usize, v: u8, w: usize, h: usize, s: Stream)
-        = cuMemsetD2D8Async(dst, pitch, v, w, h, s.per_thread());
 }

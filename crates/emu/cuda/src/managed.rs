@@ -7,9 +7,10 @@ use std::sync::Once;
 
 use deepum_core::units::{AddrRange, Bytes, DevAddr, Place};
 use deepum_emu_device::error::{CuError, CuResult};
-use deepum_emu_device::machine::{Cost, State, machine};
+use deepum_emu_device::machine::{Cost, machine};
 use deepum_emu_device::say;
 use deepum_emu_device::space::Kind;
+use deepum_emu_device::state::State;
 use parking_lot::Mutex;
 
 use crate::current;

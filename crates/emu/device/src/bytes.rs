@@ -13,6 +13,7 @@ use deepum_core::units::{AddrRange, Bytes, DevAddr, Place, UmBlock};
 use deepum_model::{PageMask, PageOp, UnifiedMemory};
 
 use crate::space::{Kind, SHADOW, Space};
+use crate::truth::DeviceView;
 use crate::word;
 use crate::work::{Copy, Direction, Fill, Word};
 
@@ -178,6 +179,21 @@ impl ByteView<'_> {
             // SAFETY: within the target, which the caller vouches for.
             unsafe { self.write(DevAddr(fill.dst.0 + n * fill.pitch), &row) };
         }
+    }
+}
+
+impl DeviceView for ByteView<'_> {
+    fn allocation(&self, addr: DevAddr) -> Option<AddrRange> {
+        self.space.find(addr).map(|a| a.range)
+    }
+
+    fn read(&self, addr: DevAddr, out: &mut [u8]) -> bool {
+        let owned = self.owned(addr, out.len() as u64);
+        if owned {
+            // SAFETY: all of it lies in one live allocation.
+            unsafe { ByteView::read(self, addr, out) };
+        }
+        owned
     }
 }
 

@@ -10,8 +10,9 @@ use deepum_core::units::{AddrRange, Nanos, Place};
 use deepum_model::Migrated;
 
 use crate::error::{CuError, CuResult};
-use crate::machine::{Cost, Machine, State, Ticket};
+use crate::machine::{Cost, Machine};
 use crate::run::Until;
+use crate::state::{State, Ticket};
 
 impl Machine {
     /// `UVM_MIGRATE`: moves `range` to `to`; `wait` until the copies are done.
@@ -26,7 +27,7 @@ impl Machine {
             if fail.is_some_and(|n| state.migrate_count.is_multiple_of(n)) {
                 return Err(CuError::OutOfMemory);
             }
-            state.memory.migrate(range, to, at).map_err(|e| state.refused(e))
+            Ok(state.memory.migrate(range, to, at)?)
         })
     }
 
@@ -36,7 +37,7 @@ impl Machine {
     /// `InvalidValue` if `range` is not managed.
     pub fn discard(&self, range: AddrRange, unmap: bool) -> CuResult {
         self.command(true, move |state, at| {
-            let done = state.memory.discard(range, unmap, at).map_err(|e| state.refused(e))?;
+            let done = state.memory.discard(range, unmap, at)?;
             Ok(Migrated { ordered: done, done })
         })
     }

@@ -1,5 +1,7 @@
 //! What the device answers when it does not do what was asked: the driver API's own result codes.
 
+use deepum_model::ModelError;
+
 /// A driver API failure. The number of a variant is its `CUresult` (CUDA driver API reference, "CUresult").
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[repr(i32)]
@@ -77,6 +79,17 @@ impl CuError {
     #[must_use]
     pub const fn code(self) -> i32 {
         self as i32
+    }
+}
+
+/// What the model refused, as the driver says it.
+impl From<ModelError> for CuError {
+    fn from(error: ModelError) -> Self {
+        match error {
+            ModelError::OutOfMemory { .. } => Self::OutOfMemory,
+            ModelError::NoDevice { .. } => Self::InvalidDevice,
+            ModelError::NotManaged { .. } | ModelError::NotMappable { .. } => Self::InvalidValue,
+        }
     }
 }
 

@@ -2,39 +2,15 @@
 
 use std::sync::Arc;
 
-use deepum_core::units::{AddrRange, Bytes, DevAddr};
+use deepum_core::units::Bytes;
 
-use crate::bytes::ByteView;
 use crate::error::{CuError, CuResult};
 use crate::kernel::{Kernel, SHARED_PER_BLOCK};
 use crate::log::Entry;
 use crate::machine::Call;
 use crate::run::Until;
 use crate::stream::StreamId;
-use crate::truth::DeviceView;
 use crate::work::{Launch, Work};
-
-/// What kernels see of the device.
-#[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    /// Its bytes.
-    pub bytes: ByteView<'a>,
-}
-
-impl DeviceView for View<'_> {
-    fn allocation(&self, addr: DevAddr) -> Option<AddrRange> {
-        self.bytes.space.find(addr).map(|a| a.range)
-    }
-
-    fn read(&self, addr: DevAddr, out: &mut [u8]) -> bool {
-        let owned = self.bytes.owned(addr, out.len() as u64);
-        if owned {
-            // SAFETY: all of it lies in one live allocation.
-            unsafe { self.bytes.read(addr, out) };
-        }
-        owned
-    }
-}
 
 /// Shape of a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

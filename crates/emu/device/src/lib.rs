@@ -7,7 +7,7 @@
 //!                       ▲                          │ notices, progress words, launches
 //!                       └── engine's commands ◄── pace: stand still until the engine has settled
 //!
-//! Where to look: [`machine`] who may touch what when; [`run`] the event loop; [`stream`] order; [`space`] addresses;
+//! Where to look: [`machine`] who may touch what when; [`state`] what there is; [`run`] the event loop; [`stream`] order; [`space`] addresses;
 //! [`bytes`] real bytes; [`pace`] the engine; [`truth`] what kernels touch; [`fatbin`] what is in an image;
 //! [`log`] the flight log; [`config`] `DEEPUM_EMU`.
 //!
@@ -33,6 +33,7 @@ pub mod pace;
 pub mod run;
 pub mod space;
 pub mod start;
+pub mod state;
 pub mod stream;
 pub mod testing;
 pub mod truth;

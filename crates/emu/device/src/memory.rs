@@ -27,7 +27,7 @@ impl Call<'_> {
     /// `InvalidValue` for no bytes, `OutOfMemory`.
     pub fn allocate(&mut self, kind: Kind, device: DeviceId, len: Bytes, flags: u32) -> CuResult<Allocation> {
         let now = self.state.host;
-        let (made, extent) = self.state.space.allocate(kind, device, len, flags).inspect_err(|_| ())?;
+        let (made, extent) = self.state.space.allocate(kind, device, len, flags)?;
         let Some(extent) = extent else { return Ok(made) };
         let memory = &mut self.state.memory;
         let taken = match kind {
@@ -52,7 +52,7 @@ impl Call<'_> {
             }
             Err(error) => {
                 let _ = self.state.space.release(made.range.start, &[kind]);
-                Err(self.state.refused(error))
+                Err(error.into())
             }
         }
     }
@@ -76,7 +76,7 @@ impl Call<'_> {
             }
             Kind::Managed => {
                 self.state.totals.managed_bytes -= extent.len.0;
-                self.state.memory.unmap_managed(extent).map_err(|e| self.state.refused(e))?;
+                self.state.memory.unmap_managed(extent)?;
             }
             Kind::Pinned => self.state.memory.free_host(extent.len),
             Kind::Registered => {}

@@ -22,8 +22,9 @@ use deepum_core::units::{DeviceId, Nanos};
 use deepum_model::{KernelRun, Notice, Step};
 
 use crate::error::{CuError, CuResult};
-use crate::machine::{Call, State, Ticket};
+use crate::machine::Call;
 use crate::start::Ending;
+use crate::state::{State, Ticket};
 use crate::stream::{Mark, Ready, StreamId};
 use crate::work::{Condition, Word, Work};
 

@@ -4,14 +4,14 @@ use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos};
 use deepum_model::{Accessor, KernelRun, Precision, Touch};
 
 use crate::bytes::ByteView;
-use crate::launch::View;
 use crate::log::Entry;
-use crate::machine::{Call, State};
+use crate::machine::Call;
 use crate::run::{Running, Stage};
 use crate::space::Kind;
+use crate::state::State;
 use crate::stream::StreamId;
 use crate::testing;
-use crate::truth::{FlopClass, KernelCall, Source};
+use crate::truth::{KernelCall, Source};
 use crate::work::{Copy, Direction, Fill, HostFn, Launch, Word, Work};
 
 /// What is to be done when work is over.
@@ -131,16 +131,10 @@ impl Call<'_> {
             block: launch.block,
             shared: launch.shared,
         };
-        let view = View { bytes: ByteView { space: &state.space, memory: &state.memory, data } };
+        let view = ByteView { space: &state.space, memory: &state.memory, data };
         let work = testing::work(&call).unwrap_or_else(|| state.truth.work(&call, &view));
         let bytes = work.traffic;
-        let precision = match work.class {
-            FlopClass::Fp64 => Precision::Fp64,
-            FlopClass::Fp32 => Precision::Fp32,
-            FlopClass::Tf32 => Precision::Tf32,
-            FlopClass::Half => Precision::Half,
-        };
-        let compute = self.machine.profile.kernel_time(bytes, work.flops, precision);
+        let compute = self.machine.profile.kernel_time(bytes, work.flops, work.class);
         let touches: Vec<Touch> = work
             .touches
             .into_iter()

@@ -234,12 +234,6 @@ impl<W> Streams<W> {
             }
         }
     }
-
-    /// Work of `device` issued and not done.
-    #[must_use]
-    pub fn outstanding(&self, device: DeviceId) -> u64 {
-        self.all.values().filter(|s| s.device == device).map(|s| s.issued - s.done).sum()
-    }
 }
 
 #[cfg(test)]
@@ -313,6 +307,6 @@ mod tests {
         assert_eq!(s.push(a, Nanos(0), &[], "never"), None);
         assert!(!s.reached(mark), "still to run");
         assert_eq!(run(&mut s), [("a1", 0), ("b1", 10)]);
-        assert!(s.reached(mark) && s.get(a).is_none() && s.outstanding(GPU) == 0);
+        assert!(s.reached(mark) && s.get(a).is_none());
     }
 }

@@ -21,7 +21,7 @@
 use deepum_core::units::{AddrRange, Bytes, DevAddr};
 
 use crate::bytes::ByteView;
-use crate::truth::{FlopClass, KernelCall, Source, Touch, Work};
+use crate::truth::{KernelCall, Precision, Source, Touch, Work};
 use crate::word;
 
 /// Most elements of one operand; a larger count does nothing.
@@ -89,7 +89,7 @@ pub fn work(call: &KernelCall<'_>) -> Option<Work> {
     };
     let touches: Vec<Touch> = if sane { operands.iter().map(touch).collect() } else { Vec::new() };
     let traffic = Bytes(touches.iter().map(|t| t.range.len.0).sum());
-    Some(Work { touches, traffic, flops: 0.0, class: FlopClass::Fp32, source: Source::Exact })
+    Some(Work { touches, traffic, flops: 0.0, class: Precision::Fp32, source: Source::Exact })
 }
 
 /// Computes what a test kernel computes, on the bytes as they are now. Does nothing for any other kernel.

@@ -8,7 +8,7 @@
 //! Every row of the operands is touched; blocks that a causal mask skips are skipped for queries and keys
 //! alike, so no row stays untouched, but half the arithmetic falls away.
 
-use super::FlopClass;
+use super::Precision;
 use super::args::{Launch, Words, product};
 use super::name::element_size;
 use super::touches::{Access, Touches};
@@ -163,7 +163,7 @@ pub(super) fn flash_forward(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()>
     f.heads(p, 8, [32, 56, 80], f.keys, f.kv_heads)?.touch(out, Access::Read)?;
     f.heads(p, 16, [40, 64, 88], f.keys, f.kv_heads)?.touch(out, Access::Read)?;
     out.dense(p.u64(160)?, product(&[4, f.batch, f.heads, f.queries])?, Access::Write);
-    out.compute(flops(FORWARD, f.batch, f.heads, f.queries, f.keys, f.width, f.causal), FlopClass::Half);
+    out.compute(flops(FORWARD, f.batch, f.heads, f.queries, f.keys, f.width, f.causal), Precision::Half);
     Some(())
 }
 
@@ -194,7 +194,7 @@ pub(super) fn flash_backward(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()
     out.dense(p.u64(160)?, product(&[4, f.batch, f.heads, f.queries])?, Access::Read);
     out.dense(p.u64(624)?, product(&[4, f.batch, f.heads, f.rounded_queries])?, Access::Read);
     accumulator(p, &f, out, Access::Update)?;
-    out.compute(flops(BACKWARD, f.batch, f.heads, f.queries, f.keys, f.width, f.causal), FlopClass::Half);
+    out.compute(flops(BACKWARD, f.batch, f.heads, f.queries, f.keys, f.width, f.causal), Precision::Half);
     Some(())
 }
 
@@ -213,12 +213,12 @@ fn accumulator(p: &Fields<'_>, f: &Flash, out: &mut Touches<'_>, access: Access)
 }
 
 /// Element size and arithmetic of a memory-efficient kernel, from its `AttentionKernel<Arch, scalar, …>::Params`.
-fn scalar(l: &Launch<'_>) -> Option<(u64, FlopClass)> {
+fn scalar(l: &Launch<'_>) -> Option<(u64, Precision)> {
     let (_, inner) = l.signature.params.first()?.split_once("Kernel<")?;
     // The architecture comes first in one of the two kernels, the scalar type in the other.
     let args = super::name::split(inner);
     let size = args.iter().take(2).find_map(|t| element_size(t))?;
-    Some((u64::from(size), if size == 2 { FlopClass::Half } else { FlopClass::Tf32 }))
+    Some((u64::from(size), if size == 2 { Precision::Half } else { Precision::Tf32 }))
 }
 
 /// `fmha_cutlassF_*(AttentionKernel::Params)`.

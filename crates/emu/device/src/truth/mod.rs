@@ -10,7 +10,7 @@
 //! Two sources, never mixed up in the count:
 //! - *exact*: the family is known, and the sizes of its parameters in the fatbin agree with the struct
 //!   we decode; touches are the byte ranges the kernel's own arithmetic reaches;
-//! - *guessed*: a stated rule for everything else, counted per kernel name in [`Coverage`].
+//! - *guessed*: a stated rule for everything else (`kernels=FILE` writes down which launches these are)
 //!
 //! Invariants: the same call, view and seed give the same [`Work`]; no panic and no unbounded work on
 //! any parameter bytes; every touch lies inside one allocation of the view.
@@ -18,7 +18,6 @@
 mod args;
 mod attention;
 mod cat;
-mod coverage;
 mod elementwise;
 mod embedding;
 mod functor;
@@ -46,8 +45,7 @@ use self::rows::Rows;
 use self::touches::Touches;
 use crate::fatbin::Param;
 
-pub use self::coverage::{Coverage, Unknown};
-pub use deepum_model::Touch;
+pub use deepum_model::{Precision, Touch};
 
 /// One kernel launch as it arrives at the device.
 #[derive(Clone, Copy, Debug)]
@@ -75,20 +73,6 @@ pub trait DeviceView {
     fn read(&self, addr: DevAddr, out: &mut [u8]) -> bool;
 }
 
-/// Which arithmetic units bound the kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum FlopClass {
-    /// Double precision.
-    Fp64,
-    /// Single precision on ordinary cores; also everything that is bound by bytes alone.
-    #[default]
-    Fp32,
-    /// Single precision on tensor cores with TF32 operands.
-    Tf32,
-    /// fp16 or bf16 on tensor cores.
-    Half,
-}
-
 /// How a launch's touches were found.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
@@ -109,7 +93,7 @@ pub struct Work {
     /// Floating-point operations, or 0 where bytes bound the time.
     pub flops: f64,
     /// Which peak rate `flops` is measured against.
-    pub class: FlopClass,
+    pub class: Precision,
     /// Where the touches come from.
     pub source: Source,
 }
@@ -120,7 +104,6 @@ pub struct Truth {
     seed: u64,
     rows: Rows,
     kernels: HashMap<Box<str>, Kernel, ahash::RandomState>,
-    coverage: Coverage,
     trace: Option<trace::Trace>,
 }
 
@@ -129,13 +112,7 @@ impl Truth {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let hasher = ahash::RandomState::with_seeds(1, 2, 3, 4);
-        Self {
-            seed,
-            rows: Rows::new(seed),
-            kernels: HashMap::with_hasher(hasher),
-            coverage: Coverage::default(),
-            trace: None,
-        }
+        Self { seed, rows: Rows::new(seed), kernels: HashMap::with_hasher(hasher), trace: None }
     }
 
     /// Writes a line for every launch from now on, to `path` with the process number appended.
@@ -163,17 +140,10 @@ impl Truth {
         let source = if understood { Source::Exact } else { Source::Guessed };
         let traffic = Bytes(out.traffic);
         let work = Work { touches: out.list, traffic, flops: out.flops, class: out.class, source };
-        self.coverage.count(call.name, source, traffic, kernel.decode.is_some());
         if let Some(trace) = &mut self.trace {
             trace.line(call, &work, &kernel.signature.text, kernel.decode.is_some());
         }
         work
-    }
-
-    /// How much of what was launched so far was decoded, and what was not.
-    #[must_use]
-    pub fn coverage(&self) -> &Coverage {
-        &self.coverage
     }
 }
 

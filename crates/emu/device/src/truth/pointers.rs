@@ -100,6 +100,8 @@ const TABLE: &[(&str, usize, Decode)] = &[
         each(l, o, &[13], outputs)
     }),
     ("avg_pool2d_backward_nonoverlap_frame", 13, avg_pool_backward::<9>),
+    // 17 parameters up to torch 2.9.
+    ("avg_pool2d_backward_out_cuda_frame", 17, avg_pool_backward::<13>),
     ("avg_pool2d_backward_out_cuda_frame", 18, avg_pool_backward::<13>),
     // im2col.cuh: columns have a row per filter element.
     ("im2col_kernel", 15, |l, o| {

@@ -8,7 +8,7 @@
 //!
 //! A lookup and its backward pass draw the same rows; the next lookup through the same index tensor draws others.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::DeviceView;
 use deepum_core::units::DevAddr;
@@ -20,7 +20,7 @@ const MAX_PICKS: u64 = 1 << 16;
 #[derive(Debug)]
 pub(super) struct Rows {
     seed: u64,
-    lookups: HashMap<u64, Lookup>,
+    lookups: BTreeMap<u64, Lookup>,
     clock: u64,
     /// Index tensor of the lookup whose backward pass is under way.
     sorted: Option<u64>,
@@ -39,7 +39,7 @@ struct Lookup {
 
 impl Rows {
     pub(super) fn new(seed: u64) -> Self {
-        Self { seed, lookups: HashMap::new(), clock: 0, sorted: None }
+        Self { seed, lookups: BTreeMap::new(), clock: 0, sorted: None }
     }
 
     /// The rows picked from a table of `table` rows by the `count` indices of `elem` bytes at `index`.

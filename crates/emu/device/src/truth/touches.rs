@@ -9,7 +9,7 @@
 use deepum_core::units::{AddrRange, Bytes, DevAddr};
 
 use super::rows::{Rows, Segments};
-use super::{DeviceView, FlopClass, Touch};
+use super::{DeviceView, Precision, Touch};
 
 /// Smaller gaps than this are closed.
 pub(super) const GAP: u64 = 64 << 10;
@@ -53,7 +53,7 @@ pub(super) struct Touches<'a> {
     /// Given to every touch from now on: work through a list is done one entry after the other.
     pub(super) phase: u32,
     pub(super) flops: f64,
-    pub(super) class: FlopClass,
+    pub(super) class: Precision,
 }
 
 impl<'a> Touches<'a> {
@@ -66,7 +66,7 @@ impl<'a> Touches<'a> {
             refuted: false,
             phase: 0,
             flops: 0.0,
-            class: FlopClass::Fp32,
+            class: Precision::Fp32,
         }
     }
 
@@ -87,7 +87,7 @@ impl<'a> Touches<'a> {
         self.rows.sorted(self.view)
     }
     /// Counts floating-point operations of the given class.
-    pub(super) fn compute(&mut self, flops: f64, class: FlopClass) {
+    pub(super) fn compute(&mut self, flops: f64, class: Precision) {
         self.flops += flops;
         self.class = class;
     }

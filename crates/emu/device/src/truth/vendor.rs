@@ -3,7 +3,7 @@
 use deepum_core::units::DevAddr;
 use deepum_emu_abi::params::{self, Class};
 
-use super::FlopClass;
+use super::Precision;
 use super::args::Launch;
 use super::touches::{Access, Touches};
 
@@ -40,10 +40,10 @@ pub(super) fn operands(l: &Launch<'_>, out: &mut Touches<'_>) -> Option<()> {
         }
     }
     let class = match header.class {
-        c if c == Class::Fp64 as u32 => FlopClass::Fp64,
-        c if c == Class::Tf32 as u32 => FlopClass::Tf32,
-        c if c == Class::Half as u32 => FlopClass::Half,
-        _ => FlopClass::Fp32,
+        c if c == Class::Fp64 as u32 => Precision::Fp64,
+        c if c == Class::Tf32 as u32 => Precision::Tf32,
+        c if c == Class::Half as u32 => Precision::Half,
+        _ => Precision::Fp32,
     };
     out.compute(if header.flops.is_finite() { header.flops.max(0.0) } else { 0.0 }, class);
     Some(())

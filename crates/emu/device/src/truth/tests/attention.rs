@@ -40,7 +40,7 @@ fn flash_attention_reads_heads_out_of_one_packed_tensor() {
         };
         let all = work(flash(size));
         assert_eq!(all.traffic, Bytes(4 * 2 * 128 * 512 + 4096), "the other two thirds of a row are not read");
-        assert_eq!((all.flops, all.class), (4.0 * 8.0 * 128.0 * 128.0 * 64.0, FlopClass::Half));
+        assert_eq!((all.flops, all.class), (4.0 * 8.0 * 128.0 * 128.0 * 64.0, Precision::Half));
         assert_eq!(work(flash(size).put(causal_at, [1])).flops, all.flops / 2.0, "{size} bytes");
     }
 }
@@ -69,7 +69,7 @@ fn memory_efficient_attention_reads_and_writes_whole_heads() {
             (V, NARROW, false),
             (B, 2 * 4 * 128 * 4, true),
         ]);
-        assert_eq!((work.flops, work.class), (2.0 * 8.0 * 100.0 * 100.0 * 64.0, FlopClass::Tf32));
+        assert_eq!((work.flops, work.class), (2.0 * 8.0 * 100.0 * 100.0 * 64.0, Precision::Tf32));
     }
 }
 

@@ -93,10 +93,5 @@ fn a_layout_that_contradicts_the_name_is_not_decoded() {
 fn an_operand_outside_every_allocation_refutes_the_decoding() {
     let mut case = add();
     case.params = case.params.u64(24, 0x1234);
-    let mut truth = Truth::new(1);
-    let work = case.run(&mut truth, &memory());
-    assert_eq!(work.source, Source::Guessed);
-    let unknown = truth.coverage().unknown();
-    assert_eq!((unknown.len(), unknown[0].launches, unknown[0].refuted), (1, 1, true));
-    assert!(unknown[0].name.contains("CUDAFunctor_add"));
+    assert_eq!(case.run(&mut Truth::new(1), &memory()).source, Source::Guessed);
 }

@@ -256,7 +256,7 @@ fn the_stand_in_libraries_kernels_say_what_they_touch() {
     let work = Truth::new(1).work(&call, &memory);
     let got: Vec<_> = work.touches.iter().map(|t| (t.range.start.0, t.range.len.0, t.write)).collect();
     assert_eq!(got, [(A, 31 * 256 + 128, false), (B, 16, false), (C, 128, true), (D, 128, true)]);
-    assert_eq!((work.flops, work.class, work.source), (5e9, FlopClass::Half, Source::Exact));
+    assert_eq!((work.flops, work.class, work.source), (5e9, Precision::Half, Source::Exact));
 }
 
 #[test]
