@@ -165,7 +165,7 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.wrapping_add(n).read_unaligned() })
     }
 
-    /// The first `n` values of an array; none if there is no array.
+    /// The first `n` values of an array.
     pub fn array(self, n: usize) -> CuResult<Vec<T>> {
         (0..n).map(|i| self.nth(i)).collect()
     }

@@ -319,6 +319,10 @@ static void copies(void) {
     OK(cuStreamQuery(0));
     OK(cuStreamSynchronize(0));
     CHECK(cuStreamQuery(other) == 600);
+    F(R, cuMemcpyPeer, 4000, Ptr, H, Ptr, H, size_t);
+    H context = start();
+    OK(cuMemcpyPeer(device, context, device + large, context, 64));
+    CHECK(cuMemcpyPeer(device, context, device + large, blocking, 64) == 201);
     /* 3D: one call, slices of both pitches. */
     struct { size_t x, y, z, lod; int kind; void *host; Ptr device; void *array, *reserved; size_t pitch, height; } a = {0}, b = {0};
     struct { char src[88], dst[88]; size_t width, height, depth; } box = {.width = 2, .height = 2, .depth = 2};
