@@ -98,7 +98,7 @@ unsafe fn before(what: What, stream: Ptr, per_thread: bool) -> Option<Note> {
     let Some(seq) = shared.take_seq(device) else { return Some(Note::Uncounted) };
     let mut progress = None;
     if shared.mode() == Mode::Awake {
-        let slot = streams::slot(device, stream, per_thread);
+        let slot = if progress::is_written() { streams::slot(device, stream, per_thread) } else { None };
         if slot.is_none() {
             shared.add(ShimCounter::StreamsWithoutProgress, 1);
         }

@@ -38,6 +38,9 @@ static PAGE: OnceLock<Option<Page>> = OnceLock::new();
 /// Set when the driver refused a wait.
 static NO_WAITS: AtomicBool = AtomicBool::new(false);
 
+/// Set when it refused a write.
+static NO_WRITES: AtomicBool = AtomicBool::new(false);
+
 /// The progress words, one per stream slot, and the gates. None of either if the driver cannot reach the page, which is
 /// said once.
 pub fn page() -> (&'static [AtomicU64], Gates) {
@@ -94,6 +97,11 @@ pub fn wait(shared: &Shared<'_>, stream: Ptr, per_thread: bool, device: DeviceId
     }
 }
 
+/// Whether the GPU says how far it is.
+pub fn is_written() -> bool {
+    on_gpu().is_some() && !NO_WRITES.load(Ordering::Relaxed)
+}
+
 /// Where the GPU sees the page, if it does.
 fn on_gpu() -> Option<DevPtr> {
     PAGE.get().and_then(Option::as_ref).map(|page| page.on_gpu)
@@ -126,7 +134,10 @@ pub fn write(shared: &Shared<'_>, stream: Ptr, per_thread: bool, slot: StreamSlo
     // SAFETY: the stream is the one the program launched into a moment ago; the word is inside the page, by the slot.
     match write.map(|write| unsafe { write(stream, at, seq.0, 0) }) {
         Some(SUCCESS) => shared.add(ShimCounter::ProgressWrites, 1),
-        Some(NOT_SUPPORTED) | None => no_progress(),
+        Some(NOT_SUPPORTED) | None => {
+            NO_WRITES.store(true, Ordering::Relaxed);
+            no_progress();
+        }
         // The GPU has failed, which the program will hear from its own calls.
         Some(_) => {}
     }

@@ -82,9 +82,11 @@ int main(int argc, char **argv) {
     EQUAL(*dropped, 10);
     EQUAL(counter(LAUNCHES), done + more);
     EQUAL(fake_calls("cuLaunchKernel"), calls + more);
-    // A driver that cannot write says so; one that cannot wait is asked once and never again.
+    // A driver that cannot write, or cannot wait, is asked once more and never again.
     fake_fail("cuStreamWriteValue64_v2", 801);
-    EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
+    calls = fake_calls("cuStreamWriteValue64_v2");
+    for (int i = 0; i < 3; i++) EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
+    EQUAL(fake_calls("cuStreamWriteValue64_v2"), calls + 1);
     if (gate) {
         fake_fail("cuStreamWaitValue64_v2", 801);
         int waits = fake_calls("cuStreamWaitValue64_v2");
