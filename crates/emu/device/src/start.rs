@@ -104,7 +104,7 @@ impl Call<'_> {
         let rate = match copy.direction {
             Direction::ToDevice => profile.h2d_bandwidth,
             Direction::ToHost => profile.d2h_bandwidth,
-            // Every byte is read and written.
+            // Every byte is read and written. Between host memories: assumption, no card says how fast that is.
             Direction::OnDevice | Direction::OnHost => profile.memory_bandwidth / 2.0,
         };
         #[expect(clippy::cast_possible_truncation, reason = "a float to integer cast saturates")]
