@@ -1,6 +1,7 @@
 //! Unmodified PyTorch, of two CUDA generations, trains under the shim on the emulated device; every launch is
 //! counted exactly once, and no call it makes is refused.
 
+use deepum_protocol::status::State;
 use deepum_tests::{Script, Torch};
 
 macro_rules! trains {
@@ -26,6 +27,7 @@ trains! {
     convnet_fp16_channels_last: "convnet.py" "--precision" "fp16" "--channels-last";
     convnet_without_cudnn: "convnet.py" "--no-cudnn";
     linear_algebra: "linear_algebra.py";
+    recurrent: "recurrent.py";
     bert: "language_model.py" "bert";
     gpt2: "language_model.py" "gpt2";
     data_loader: "data_loader.py";
@@ -41,4 +43,34 @@ fn triton_kernel() {
 #[test]
 fn compiled() {
     Script::new(Torch::Cu13, &["compiled.py"]).run().assert_clean();
+}
+
+/// GPT-2, small, needs about 600 MiB; the device has 400.
+fn that_does_not_fit(torch: Torch, more: &str) -> Script {
+    Script::new(torch, &["language_model.py", "gpt2"]).gpu(&format!("emu:v100-32g:memory=400MiB{more}"))
+}
+
+#[test]
+fn under_pressure_every_launch_is_counted_once_too() {
+    for torch in [Torch::Cu13, Torch::Cu12] {
+        let run = that_does_not_fit(torch, "").run();
+        let shim = run.assert_clean().shim.as_ref().expect("a clean run has it");
+        assert_eq!(shim.state, State::Awake, "{torch:?}");
+        assert!(
+            shim.sources.tools_queue.attached && shim.devices[0].faults > 0 && shim.prefetch.useful > 0,
+            "{shim:?}"
+        );
+        assert!(run.device.totals.d2h_eviction > 0, "it fitted: {:?}", run.device.totals);
+    }
+}
+
+#[test]
+fn without_a_tools_node_it_trains_and_one_line_says_what_is_lost() {
+    let run = that_does_not_fit(Torch::Cu13, ",tools=missing").run();
+    let shim = run.assert_clean().shim.as_ref().expect("a clean run has it");
+    let reason = shim.sources.tools_queue.reason.as_ref().expect("it is not attached");
+    let said = String::from_utf8_lossy(&run.output.stderr);
+    let said: Vec<&str> = said.lines().filter(|line| line.starts_with("deepum")).collect();
+    assert_eq!(said, [format!("deepum: {reason}")]);
+    assert!(reason.contains("/dev/nvidia-uvm-tools") && !shim.sources.tools_queue.attached);
 }
