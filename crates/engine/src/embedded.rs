@@ -70,13 +70,14 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
 
     let pending = Arc::new(Pending::default());
     let hooks = HOOKS.get_or_init(|| DeepumHooks {
-        abi: 1,
+        abi: 2,
         reserved: 0,
         // Never freed, since this reference to it is never given up.
         pending: Box::leak(Box::new(Arc::clone(&pending))).word(),
         nudge,
         is_engine_thread,
         may_touch: Some(may_touch),
+        given_up: Some(given_up),
     });
     let pace = if offer(hooks) { Pace::Driven } else { Pace::Polling };
     let drivers = Drivers { notices, mover: Box::new(UvmMover(space)), pace, driver, pending };
@@ -128,6 +129,12 @@ extern "C" fn may_touch(seq: u64, blocks: *mut u64, cap: usize) -> usize {
         named.len()
     })
     .unwrap_or(0)
+}
+
+extern "C" fn given_up() {
+    if let Some(running) = running() {
+        running.given_up();
+    }
 }
 
 extern "C" fn in_forked_child() {

@@ -7,7 +7,7 @@
 //! never queued, or the engine turns itself off and opens everything. Should a move hang inside the driver all the same, the
 //! GPU would wait with it, which it would not without us. So in polling pace [`Watchdog`] opens the gate for good once it
 //! has been closed for [`PATIENCE`] without any move ending. In driven pace virtual time stands still while the engine works, and
-//! the device gives up on an engine by itself.
+//! the device says when it gives the engine up (`given_up` of the hooks), which opens the gate for good, too.
 
 use deepum_core::units::LaunchSeq;
 use deepum_protocol::gate::Gates;

@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 #[derive(Debug)]
 #[repr(C)]
 pub struct DeepumHooks {
-    /// Version of this struct: 1.
+    /// Version of this struct: 2.
     pub abi: u32,
     /// 0.
     pub reserved: u32,
@@ -26,6 +26,8 @@ pub struct DeepumHooks {
     /// device name, ascending. Writes at most `cap` of them, answers how many there are; 0 also for a launch that is over,
     /// or was never recorded.
     pub may_touch: Option<extern "C" fn(seq: u64, blocks: *mut u64, cap: usize) -> usize>,
+    /// May be null. The device has waited for the engine in vain and goes on without it.
+    pub given_up: Option<extern "C" fn()>,
 }
 
 // SAFETY: `pending` points to an atomic that is never freed; the rest is plain data.

@@ -5,7 +5,7 @@
 //!
 //! One thread serves all clients with one `poll`: it sleeps while nobody asks, reads lines of bounded length, answers, and
 //! drops a client that sends too much, does not take its answers, or is silent for [`PATIENCE`]. No client can make it wait for
-//! another, or make it hold more than [`CLIENTS`] times two small buffers.
+//! another, or hold more than a line and little over a megabyte of answers for it.
 
 use deepum_protocol::status::{Refusal, Request, SCHEMA, Status, Wanted};
 use nix::errno::Errno;
@@ -27,7 +27,7 @@ pub const CLIENTS: usize = 16;
 pub const LINE: usize = 4096;
 /// Longest time a client may be silent, or not take its answer.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Most answers waiting in one client's buffer, in bytes; beyond it, its lines wait.
+/// Bytes of answers waiting for one client beyond which nothing more is read from it.
 const UNSENT: usize = 1 << 20;
 
 /// Makes sure that `folder` is ours alone.

@@ -185,7 +185,9 @@ impl Running {
         let mut watchdog = Watchdog::new(Instant::now());
         while let Some(token) = self.wait(&mut calm, &mut saw, &mut watchdog) {
             if self.ring.shared().mode() == Mode::Off {
-                self.retire("the shim turned itself off".to_owned());
+                self.retire(
+                    "turned off from outside: by the shim, or by a device that waited for it in vain".to_owned(),
+                );
                 return;
             }
             let mut look = Look::default();
@@ -302,6 +304,12 @@ impl Running {
     pub fn program_ends(&self) {
         self.launch_gate.give_up();
         self.ending.store(true, Ordering::Relaxed);
+    }
+
+    /// The device has given us up: one of our threads hangs. Nothing may wait for us any more. Takes no lock.
+    pub fn given_up(&self) {
+        self.ring.shared().set_mode(Mode::Off);
+        self.launch_gate.give_up();
     }
 
     /// In a forked child, where none of our threads is: there is no work. Takes no lock.

@@ -8,7 +8,7 @@ use deepum_core::units::{AddrRange, Bytes, Place, UmBlock};
 use deepum_engine::status;
 use deepum_protocol::gate;
 use deepum_protocol::ring::Record;
-use deepum_protocol::status::Pace;
+use deepum_protocol::status::{Pace, State};
 use std::sync::atomic::Ordering;
 
 /// Forty blocks, twenty of them may be on the GPU.
@@ -90,6 +90,19 @@ fn an_engine_that_dies_leaves_the_gate_open_for_good() {
     world.device.release();
     until("off", || world.running.is_off().is_some());
     until("open", || held(&world).is_none());
+}
+
+#[test]
+fn an_engine_that_the_device_gave_up_holds_no_launch() {
+    let world = world();
+    close(&world);
+    world.running.given_up();
+    assert_eq!(held(&world), None);
+    world.device.release();
+    until("off", || world.running.is_off().is_some());
+    assert_eq!(held(&world), None);
+    let status = status::of(&world.running);
+    assert!(status.state == State::Off && status.reason.unwrap().contains("waited for it in vain"));
 }
 
 #[test]

@@ -284,7 +284,7 @@ fn the_shim_turning_itself_off_ends_the_engine_quietly() {
     world.ring.shared().set_mode(Mode::Off);
     until("off", || world.running.is_off().is_some());
     assert_eq!(status::of(&world.running).state, State::Off);
-    assert!(!SAID.lock().unwrap().iter().any(|line| line.contains("shim turned itself off")));
+    assert!(!SAID.lock().unwrap().iter().any(|line| line.contains("turned off from outside")));
 }
 
 #[test]

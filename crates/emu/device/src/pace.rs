@@ -7,19 +7,25 @@
 //! *Settled*: the engine's count of work inside it equals the number of its threads that we hold in a synchronous
 //! migrate, and no tools queue has unread entries.
 //!
-//! If the count stands still for a minute of real time, the engine is taken for dead: one line, and the device goes
-//! on without it. A program must not hang because of us.
+//! If the count stands still for a minute of real time, the engine is taken for dead: one line, it is told, and the
+//! device goes on without it. A program must not hang because of us.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use std::{ptr, thread};
+
+/// Between two looks at an engine that takes its time.
+const DOZE: Duration = Duration::from_micros(100);
+/// So often that an engine without a sign of life is taken for dead: a minute. Not a clock's minute: a process that was
+/// stopped meanwhile has not missed it.
+const PATIENCE: u32 = 600_000;
 
 /// What an engine hands over with `deepumEmuDrive`; must stay valid until the process ends or it hands over null.
 #[derive(Debug)]
 #[repr(C)]
 pub struct DeepumHooks {
-    /// 1.
+    /// 2.
     pub abi: u32,
     /// 0.
     pub reserved: u32,
@@ -32,6 +38,8 @@ pub struct DeepumHooks {
     /// May be null. Fills `blocks` with at most `cap` UM block numbers that the launch `seq` of its device was thought to
     /// touch, and answers how many there are. For reporting only.
     pub may_touch: Option<unsafe extern "C" fn(seq: u64, blocks: *mut u64, cap: usize) -> usize>,
+    /// May be null. The engine was taken for dead, and is not waited for any more.
+    pub given_up: Option<unsafe extern "C" fn()>,
 }
 
 /// Who drives, and how many of its threads stand in our calls.
@@ -51,7 +59,7 @@ impl Pace {
     pub unsafe fn drive(&self, hooks: *const DeepumHooks) -> bool {
         // SAFETY: valid hooks or null, by our own contract.
         if let Some(given) = unsafe { hooks.as_ref() }
-            && (given.abi != 1 || given.reserved != 0 || given.pending.is_null() || given.nudge.is_none())
+            && (given.abi != 2 || given.reserved != 0 || given.pending.is_null() || given.nudge.is_none())
         {
             return false;
         }
@@ -119,16 +127,17 @@ impl Pace {
                 // SAFETY: may be called from any thread; no lock of ours is held.
                 unsafe { nudge() };
             }
-            // SAFETY: `drive` refused null; valid for the rest of the process.
-            if !self.wait(unsafe { &*hooks.pending }) || !look || !unread() {
+            if !self.wait(hooks) || !look || !unread() {
                 return;
             }
         }
     }
 
     /// Waits until nothing moves inside the engine; false if it was given up.
-    fn wait(&self, pending: &AtomicU32) -> bool {
-        let (mut turns, mut since, mut last) = (0u32, None, 0);
+    fn wait(&self, hooks: &DeepumHooks) -> bool {
+        // SAFETY: `drive` refused null; valid for the rest of the process.
+        let pending = unsafe { &*hooks.pending };
+        let (mut turns, mut still, mut last) = (0u32, 0, 0);
         loop {
             let now = pending.load(Ordering::Acquire);
             if now == self.held.load(Ordering::Acquire) {
@@ -142,15 +151,54 @@ impl Pace {
                 thread::yield_now();
                 continue;
             }
-            thread::sleep(Duration::from_micros(100));
-            let started = since.get_or_insert_with(Instant::now);
-            if now != last {
-                (last, *started) = (now, Instant::now());
-            } else if started.elapsed() > Duration::from_secs(60) {
+            thread::sleep(DOZE);
+            still = if now == last { still + 1 } else { 0 };
+            last = now;
+            if still == PATIENCE {
                 crate::say("the engine has not answered for a minute; the device goes on without it");
-                self.hooks.store(ptr::null_mut(), Ordering::Release);
+                self.give_up(hooks);
                 return false;
             }
         }
+    }
+
+    fn give_up(&self, hooks: &DeepumHooks) {
+        self.hooks.store(ptr::null_mut(), Ordering::Release);
+        if let Some(given_up) = hooks.given_up {
+            // SAFETY: may be called from any thread; no lock of ours is held.
+            unsafe { given_up() };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static PENDING: AtomicU32 = AtomicU32::new(0);
+    static TOLD: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn nudge() {}
+    extern "C" fn told() {
+        TOLD.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn an_engine_that_is_given_up_is_told_and_drives_no_more() {
+        let pace = Pace::default();
+        let hooks = DeepumHooks {
+            abi: 2,
+            reserved: 0,
+            pending: &raw const PENDING,
+            nudge: Some(nudge),
+            is_engine_thread: None,
+            may_touch: None,
+            given_up: Some(told),
+        };
+        // SAFETY: the hooks outlive `pace`, and their functions may be called from anywhere.
+        assert!(unsafe { pace.drive(&raw const hooks) } && pace.driven());
+        pace.give_up(&hooks);
+        assert!(!pace.driven());
+        assert_eq!(TOLD.load(Ordering::Relaxed), 1);
     }
 }

@@ -112,12 +112,13 @@ fn run(dawdle: u64, driven: bool) -> (u64, u64) {
     let (wake, woken) = channel();
     *WAKE.get_or_init(Mutex::default).lock().unwrap() = Some(wake);
     let hooks = DeepumHooks {
-        abi: 1,
+        abi: 2,
         reserved: 0,
         pending: &raw const PENDING,
         nudge: Some(nudge),
         is_engine_thread: Some(is_ours),
         may_touch: Some(names_block_of),
+        given_up: None,
     };
     thread::scope(|scope| {
         if driven {
@@ -178,15 +179,16 @@ fn virtual_time_does_not_depend_on_how_fast_the_engine_is() {
 fn hooks_that_make_no_sense_are_refused() {
     let m = machine("v100-32g");
     let good = DeepumHooks {
-        abi: 1,
+        abi: 2,
         reserved: 0,
         pending: &raw const PENDING,
         nudge: Some(nudge),
         is_engine_thread: None,
         may_touch: None,
+        given_up: None,
     };
     let refused = [
-        DeepumHooks { abi: 2, ..good },
+        DeepumHooks { abi: 1, ..good },
         DeepumHooks { reserved: 1, ..good },
         DeepumHooks { pending: std::ptr::null(), ..good },
         DeepumHooks { nudge: None, ..good },
@@ -203,12 +205,13 @@ fn the_end_of_the_process_lets_held_threads_go() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let m = machine("v100-32g");
     let hooks = DeepumHooks {
-        abi: 1,
+        abi: 2,
         reserved: 0,
         pending: &raw const PENDING,
         nudge: Some(nudge),
         is_engine_thread: Some(is_ours),
         may_touch: None,
+        given_up: None,
     };
     let x = allocate(&m, Kind::Managed, 2 * MIB).unwrap();
     thread::scope(|scope| {
