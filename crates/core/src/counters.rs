@@ -10,11 +10,12 @@
 //! - *late*: the GPU faulted on the block first;
 //! - *useless*: it arrived, and left the GPU, or was freed, before it was useful;
 //! - *dropped*: it never began: no room in the queue, or taken back because its launch was over, was not the
-//!   one predicted, or the memory was freed;
+//!   one predicted, the memory was freed, or the budget had no room for it;
 //! - *failed*: the mover could not do it;
 //!
-//! or is still outstanding. Fetches of blocks believed on the GPU are `touch_asked` and have no such end:
-//! they are there to reorder the driver's eviction list.
+//! or is still outstanding (`next_block` knows no launches: what arrived for it is outstanding until it leaves).
+//! Fetches of blocks believed on the GPU are `touch_asked` and have no such end: they are there to reorder the
+//! driver's eviction list.
 
 use crate::event::{Migration, MigrationCause};
 use crate::units::Place;

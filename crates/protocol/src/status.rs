@@ -138,13 +138,13 @@ pub struct Prefetch {
     pub asked: u64,
     /// Given to the driver.
     pub issued: u64,
-    /// Touched before they left: the only ones that helped.
+    /// Arrived, and a launch they were expected for ran without a fault on them.
     pub useful: u64,
     /// The fault came first.
     pub late: u64,
-    /// Evicted untouched.
+    /// Left the GPU, or were freed, before they were useful.
     pub useless: u64,
-    /// Forgotten because the queue was full.
+    /// Never began: no room in the queue, or taken back.
     pub dropped: u64,
 }
 
