@@ -3,7 +3,7 @@
 //! The node exists once the machine does (from `cuInit` on), as a driver's node exists once its module is loaded.
 
 use super::caller::FileKey;
-use super::{Backend, Node, NvStatus, Uvm, release};
+use super::{Backend, NvStatus, Uvm, release};
 use crate::error::CuError;
 use crate::machine::{Machine, machine};
 use deepum_core::units::{AddrRange, Place};
@@ -58,15 +58,15 @@ fn status(error: CuError) -> NvStatus {
 /// `peer` is -1, or a descriptor that nothing else uses or closes.
 pub unsafe fn open(node: c_int, fd: RawFd, peer: RawFd) -> c_int {
     let Ok(machine) = machine() else { return libc::ENOENT };
-    let node = match node {
-        0 => Node::Uvm,
-        1 if machine.config.tools => Node::Tools,
+    let tools = match node {
+        0 => false,
+        1 if machine.config.tools => true,
         _ => return libc::ENOENT,
     };
-    let Some(key) = FileKey::of(fd).filter(|_| node == Node::Uvm || peer >= 0) else { return libc::EBADF };
+    let Some(key) = FileKey::of(fd).filter(|_| !tools || peer >= 0) else { return libc::EBADF };
     // SAFETY: ours from now on, by our contract.
-    let peer = (node == Node::Tools).then(|| unsafe { OwnedFd::from_raw_fd(peer) });
-    uvm(machine).open(node, key, peer);
+    let peer = tools.then(|| unsafe { OwnedFd::from_raw_fd(peer) });
+    uvm(machine).open(key, peer);
     0
 }
 

@@ -41,15 +41,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use sys::NvStatus;
 
-/// The two character devices.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Node {
-    /// `/dev/nvidia-uvm`.
-    Uvm,
-    /// `/dev/nvidia-uvm-tools`.
-    Tools,
-}
-
 /// What requests make the machine do. Called with no lock of this module held; a call may block until virtual
 /// time has passed.
 pub trait Backend {
@@ -127,12 +118,9 @@ impl Uvm {
         Arc::new(Self { branch, devices, memory: Memory::default(), files, wanted: AtomicBool::new(false) })
     }
 
-    /// Takes a fresh descriptor as an open file of `node`; `peer` is the far end of a tools file's socket pair.
-    pub fn open(&self, node: Node, key: FileKey, peer: Option<OwnedFd>) {
-        let file = match (node, peer) {
-            (Node::Tools, Some(peer)) => File::Tools(peer, None),
-            _ => File::Uvm(UvmFile::Uninitialised),
-        };
+    /// Takes a fresh descriptor as an open file: of the tools node if it has a `peer`, the far end of its socket pair.
+    pub fn open(&self, key: FileKey, peer: Option<OwnedFd>) {
+        let file = peer.map_or(File::Uvm(UvmFile::Uninitialised), |peer| File::Tools(peer, None));
         // A key seen before is that of a file closed since: inode numbers come back.
         self.files.lock().open.insert(key, file);
     }

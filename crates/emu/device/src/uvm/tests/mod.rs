@@ -5,7 +5,7 @@ mod requests;
 
 use super::caller::FileKey;
 use super::sys::{self, NvStatus};
-use super::{Backend, Node, Uvm, gpu_uuid};
+use super::{Backend, Uvm, gpu_uuid};
 use crate::machine::NoticeSink;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
 use deepum_model::{FaultAccess, Notice, PageMask};
@@ -112,8 +112,8 @@ impl World {
     fn new(branch: u16) -> Self {
         let uvm = Uvm::new(branch, 2);
         let (space, (tools, peer)) = (memfd(), pair());
-        uvm.open(Node::Uvm, key(&space), None);
-        uvm.open(Node::Tools, key(&tools), Some(peer));
+        uvm.open(key(&space), None);
+        uvm.open(key(&tools), Some(peer));
         Self { uvm, moves: Moves::default(), space, tools }
     }
 
