@@ -113,6 +113,11 @@ fn errno_is_the_programs() {
     let mut shell = preloaded("sh");
     shell.args(["-c", "exec \"$0\" 2>&-"]).arg(programs().join("errno")).env("DEEPUM_POLICY", "lru");
     assert!(shell.status().unwrap().success());
+    let (_, nobody_reads) = std::io::pipe().unwrap();
+    let mut program = preloaded(programs().join("errno"));
+    program.env("DEEPUM_POLICY", "lru").stderr(nobody_reads);
+    let status = program.status().unwrap();
+    assert!(status.success(), "{status}");
 }
 
 #[test]
