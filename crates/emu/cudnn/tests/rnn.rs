@@ -156,3 +156,34 @@ fn a_packed_batch_has_no_padding_and_too_little_workspace_is_refused() {
         assert_eq!(launch.header.flops, 2.0 * (2 * 4 * 32 * (16 + 32) * rows) as f64);
     }
 }
+
+#[test]
+fn gradients_touch_what_they_are_given_with_the_arithmetic_of_the_forward_pass() {
+    let bench = bench(LIBRARY);
+    let h = create!(bench, cudnnCreate);
+    let rnn = network(&bench, Net { cell: GRU, directions: 1, input: 3, hidden: 5, projection: 5, layers: 1 });
+    let size = weight_bytes(&bench, rnn);
+    let [x, y] = [3, 5].map(|vector| sequences(&bench, 0, vector, &[2, 1]));
+    let got = || {
+        let launch = bench.launch();
+        // Three gates of 5 rows, 3 and 5 columns, for two steps of two sequences, one of which is padded.
+        assert_eq!(launch.header.flops, 2.0 * 120.0 * 4.0);
+        (launch.name, launch.operands.iter().map(|o| (o.ptr >> 12, o.access)).collect::<Vec<_>>())
+    };
+    let rc = call!(bench, cudnnRNNBackwardData_v8: h, rnn, at(0xb000), y, at(0x1000), at(0x2000), x, at(0x3000), NULL, at(0x4000),
+        at(0x5000), at(0x6000), NULL, at(0x7000), at(0x8000), at(0x9000), size, at(0xa000), 64_usize, at(0xc000), 64_usize, at(0xd000));
+    assert_eq!(rc, 0);
+    const RW: u32 = READ | WRITE;
+    let states = [(4, READ), (5, READ), (6, WRITE)];
+    let expected =
+        [&[(1, READ), (2, READ), (3, WRITE)][..], &states, &[(10, READ), (11, READ), (12, RW), (13, RW)]].concat();
+    assert_eq!(got(), ("deepum_emu_rnn_bprop_data".to_owned(), expected), "a GRU has no cells");
+    let weights = |mode| {
+        call!(bench, cudnnRNNBackwardWeights_v8: h, rnn, mode, at(0x5000), x, at(0x1000), NULL, at(0x2000), y, at(0x3000), size,
+            at(0x4000), 64_usize, at(0x6000), 64_usize, at(0x7000))
+    };
+    assert_eq!(weights(0), 0);
+    let expected = vec![(1, READ), (2, READ), (3, READ), (4, RW), (5, READ), (6, RW), (7, READ)];
+    assert_eq!(got(), ("deepum_emu_rnn_bprop_weights".to_owned(), expected));
+    assert_eq!((weights(1), bench.refused().as_str()), (3000, "cuDNN RNN with weight gradient mode 1"));
+}

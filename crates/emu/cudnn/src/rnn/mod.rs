@@ -81,9 +81,10 @@ impl Rnn {
         let projection = if self.projects() { self.output * self.hidden } else { 0 };
         self.gates * self.hidden * (self.columns(pseudo) + self.output) + projection
     }
-    /// Elements of all matrices of pseudo-layers before `pseudo`.
+    /// Elements of all matrices of pseudo-layers before `pseudo`. Those of the first layer are alike, and those of all others.
     fn before(&self, pseudo: u64) -> u64 {
-        (0..pseudo).map(|p| self.matrices(p)).sum()
+        let first = pseudo.min(self.directions);
+        first * self.matrices(0) + (pseudo - first) * self.matrices(self.directions)
     }
     fn all_matrices(&self) -> u64 {
         self.before(self.pseudo_layers())
