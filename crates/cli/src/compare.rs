@@ -5,7 +5,7 @@
 //! "unlimited" exists. What each run did is read from the device's flight log, so the program needs no marks.
 
 use crate::gpu::{DEFAULT_PROFILE, Gpu};
-use crate::launch::{Launch, budget, policy_name};
+use crate::launch::{Launch, budget, policies};
 use crate::libraries::Libraries;
 use crate::progress::Progress;
 use crate::rows::{Outcome, Row, argument_line, gain_line, table};
@@ -32,7 +32,7 @@ const TAIL_LINES: usize = 15;
 #[derive(Debug, clap::Args)]
 pub struct CompareArgs {
     /// Which policies, besides plain and unlimited
-    #[arg(long, value_delimiter = ',', default_value = "demand,deepum", value_parser = policy_name)]
+    #[arg(long, value_delimiter = ',', default_value = "demand,deepum", value_parser = policies())]
     policies: Vec<String>,
     /// `emu:PROFILE[:key=value,…]`
     #[arg(long, default_value_t = Gpu::Emulated(DEFAULT_PROFILE.to_owned()))]

@@ -5,6 +5,8 @@
 use crate::gpu::{DEFAULT_PROFILE, Gpu, real_gpu_present};
 use crate::libraries::Libraries;
 use anyhow::{Context, Result, bail};
+use clap::builder::PossibleValuesParser;
+use deepum_core::policy::PolicyName;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
@@ -14,7 +16,7 @@ use std::process::{Command, ExitCode};
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
     /// Who decides what moves when [default: deepum]
-    #[arg(long, value_parser = policy_name)]
+    #[arg(long, value_parser = policies())]
     policy: Option<String>,
     /// Device memory to fill at most: bytes, `16GiB`, or a share of the GPU's memory such as `50%`
     #[arg(long, value_parser = budget)]
@@ -27,9 +29,9 @@ pub struct RunArgs {
     command: Vec<OsString>,
 }
 
-/// Checks a policy name against the core's own list.
-pub fn policy_name(text: &str) -> Result<String, String> {
-    text.parse::<deepum_core::policy::PolicyName>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+/// The core's own list of policies.
+pub fn policies() -> PossibleValuesParser {
+    PolicyName::ALL.map(PolicyName::as_str).into()
 }
 
 /// Checks a budget as the shim will.
