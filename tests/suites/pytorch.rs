@@ -28,6 +28,7 @@ trains! {
     convnet_without_cudnn: "convnet.py" "--no-cudnn";
     linear_algebra: "linear_algebra.py";
     recurrent: "recurrent.py";
+    data_dependent: "data_dependent.py";
     bert: "language_model.py" "bert";
     gpt2: "language_model.py" "gpt2";
     data_loader: "data_loader.py";

@@ -8,7 +8,7 @@
 //!                       └── engine's commands ◄── pace: stand still until the engine has settled
 //!
 //! Where to look: [`machine`] who may touch what when; [`state`] what there is; [`run`] the event loop; [`stream`] order; [`space`] addresses;
-//! [`bytes`] real bytes; [`pace`] the engine; [`truth`] what kernels touch; [`fatbin`] what is in an image;
+//! [`bytes`] real bytes; [`results`] what kernels leave; [`pace`] the engine; [`truth`] what kernels touch; [`fatbin`] what is in an image;
 //! [`log`] the flight log; [`config`] `DEEPUM_EMU`.
 //!
 //! Invariants: same calls in the same order, same virtual times, whatever the wall clock; what a kernel touches
@@ -30,6 +30,7 @@ pub mod log;
 pub mod machine;
 pub mod memory;
 pub mod pace;
+pub mod results;
 pub mod run;
 pub mod space;
 pub mod start;

@@ -132,7 +132,11 @@ impl Call<'_> {
             shared: launch.shared,
         };
         let view = ByteView { space: &state.space, memory: &state.memory, data };
-        let work = testing::work(&call).unwrap_or_else(|| state.truth.work(&call, &view));
+        let work = testing::work(&call).unwrap_or_else(|| {
+            let work = state.truth.work(&call, &view);
+            view.leave(&call, &work);
+            work
+        });
         let bytes = work.traffic;
         let compute = self.machine.profile.kernel_time(bytes, work.flops, work.class);
         let touches: Vec<Touch> = work
