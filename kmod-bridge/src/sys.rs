@@ -277,56 +277,31 @@ pub mod cause {
     pub const ACCESS_COUNTERS: u8 = 5;
 }
 
-// Offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1).
+macro_rules! lies {
+    ($what:ident, $bytes:literal bytes $(, $field:ident at $at:literal)*) => {
+        assert!(size_of::<$what>() == $bytes);
+        $(assert!(offset_of!($what, $field) == $at);)*
+    };
+}
+
+// Sizes and offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1).
 const _: () = {
-    assert!(size_of::<Migrate>() == 80);
-    assert!(offset_of!(Migrate, destination_uuid) == 16);
-    assert!(offset_of!(Migrate, flags) == 32);
-    assert!(offset_of!(Migrate, semaphore_address) == 40);
-    assert!(offset_of!(Migrate, semaphore_payload) == 48);
-    assert!(offset_of!(Migrate, cpu_numa_node) == 52);
-    assert!(offset_of!(Migrate, user_space_start) == 56);
-    assert!(offset_of!(Migrate, rm_status) == 72);
-
-    assert!(size_of::<InitTracker515>() == 56);
-    assert!(size_of::<InitTracker550>() == 64);
-    assert!(size_of::<InitTracker560>() == 56);
-    assert!(offset_of!(InitTrackerHead, processor) == 24);
-    assert!(offset_of!(InitTrackerHead, all_processors) == 40);
-    assert!(offset_of!(InitTrackerHead, uvm_fd) == 44);
-    assert!(offset_of!(InitTracker515, rm_status) == 48);
-    assert!(offset_of!(InitTracker550, rm_status) == 48);
-    assert!(offset_of!(InitTracker550, requested_version) == 52);
-    assert!(offset_of!(InitTracker560, version) == 48);
-    assert!(offset_of!(InitTracker560, rm_status) == 52);
-
-    assert!(size_of::<SetThreshold>() == 8);
-    assert!(offset_of!(SetThreshold, rm_status) == 4);
-    assert!(size_of::<EnableEvents>() == 16);
-    assert!(offset_of!(EnableEvents, rm_status) == 8);
-    assert!(offset_of!(UuidTable515, rm_status) == 12);
-    assert!(size_of::<UuidTable550>() == 24);
-    assert!(offset_of!(UuidTable550, rm_status) == 12);
-    assert!(offset_of!(UuidTable560, version) == 8);
-    assert!(offset_of!(UuidTable560, rm_status) == 12);
-    assert!(offset_of!(UuidTable565, rm_status) == 8);
-
-    assert!(size_of::<Control>() == 528);
-    assert!(offset_of!(Control, dropped) == 16);
-    assert!(size_of::<GpuFault>() == 40);
-    assert!(offset_of!(GpuFault, access_type) == 2);
-    assert!(offset_of!(GpuFault, gpu_index) == 3);
-    assert!(offset_of!(GpuFault, address) == 8);
-    assert!(offset_of!(GpuFault, time_stamp) == 16);
-    assert!(offset_of!(GpuFault, batch_id) == 32);
-    assert!(offset_of!(GpuFault, client_type) == 36);
-    assert!(size_of::<Migration>() == 64);
-    assert!(offset_of!(Migration, cause) == 1);
-    assert!(offset_of!(Migration, src_index) == 2);
-    assert!(offset_of!(Migration, dst_index) == 3);
-    assert!(offset_of!(Migration, address) == 8);
-    assert!(offset_of!(Migration, bytes) == 16);
-    assert!(offset_of!(Migration, end_time_stamp) == 32);
+    lies!(Migrate, 80 bytes, destination_uuid at 16, flags at 32, semaphore_address at 40, semaphore_payload at 48,
+        cpu_numa_node at 52, user_space_start at 56, rm_status at 72);
+    lies!(InitTrackerHead, 48 bytes, processor at 24, all_processors at 40, uvm_fd at 44);
+    lies!(InitTracker515, 56 bytes, rm_status at 48);
+    lies!(InitTracker550, 64 bytes, rm_status at 48, requested_version at 52);
+    lies!(InitTracker560, 56 bytes, version at 48, rm_status at 52);
+    lies!(SetThreshold, 8 bytes, rm_status at 4);
+    lies!(EnableEvents, 16 bytes, rm_status at 8);
+    lies!(UuidTable515, 16 bytes, rm_status at 12);
+    lies!(UuidTable550, 24 bytes, rm_status at 12);
+    lies!(UuidTable560, 16 bytes, version at 8, rm_status at 12);
+    lies!(UuidTable565, 16 bytes, rm_status at 8);
+    lies!(Control, 528 bytes, dropped at 16);
+    lies!(GpuFault, 40 bytes, access_type at 2, gpu_index at 3, address at 8, time_stamp at 16, batch_id at 32,
+        client_type at 36);
+    lies!(Migration, 64 bytes, cause at 1, src_index at 2, dst_index at 3, address at 8, bytes at 16, end_time_stamp at 32);
 
     assert!(size_of::<InitTracker550>() <= PARAMS_BYTES && size_of::<Migrate>() <= PARAMS_BYTES);
 };
