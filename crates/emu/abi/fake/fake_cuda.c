@@ -28,6 +28,7 @@ static struct launch launches[MAX_LAUNCHES];
 static int launch_count;
 static struct function functions[64];
 static int function_count;
+static int modules;
 static int context_exists;
 static int capability = 80;
 static uint64_t allocated, next_address = 0x700000000000;
@@ -39,6 +40,7 @@ const struct launch *fake_launch(int i) { return &launches[i]; }
 void fake_forget(void) { launch_count = 0; }
 void fake_capability(int c) { capability = c; }
 void fake_limit(uint64_t bytes) { limit = bytes; }
+int fake_modules(void) { return modules; }
 uint64_t fake_allocated(void) { return allocated; }
 int fake_asked_for_itself(void) { return asked_for_itself; }
 
@@ -72,6 +74,13 @@ int cuModuleLoadData(void **module, const void *image) {
         p += 4 + name_len;
     }
     *module = functions;
+    modules++;
+    return 0;
+}
+
+int cuModuleUnload(void *module) {
+    if (module != functions) return 1;
+    modules--;
     return 0;
 }
 
@@ -133,7 +142,7 @@ int cuGetProcAddress_v2(const char *name, void **out, int version, uint64_t flag
         {"cuGetProcAddress", cuGetProcAddress_v2}, {"cuInit", cuInit}, {"cuCtxGetCurrent", cuCtxGetCurrent},
         {"cuCtxSetCurrent", cuCtxSetCurrent}, {"cuCtxGetDevice", cuCtxGetDevice},
         {"cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain}, {"cuDeviceGetAttribute", cuDeviceGetAttribute},
-        {"cuModuleLoadData", cuModuleLoadData}, {"cuModuleGetFunction", cuModuleGetFunction}, {"cuMemAlloc", cuMemAlloc_v2},
+        {"cuModuleLoadData", cuModuleLoadData}, {"cuModuleUnload", cuModuleUnload}, {"cuModuleGetFunction", cuModuleGetFunction}, {"cuMemAlloc", cuMemAlloc_v2},
         {"cuMemFree", cuMemFree_v2}, {"cuMemcpyDtoHAsync", cuMemcpyDtoHAsync_v2}, {"cuStreamSynchronize", cuStreamSynchronize},
         {"cuLaunchKernel", cuLaunchKernel}, {"cuLaunchKernelEx", cuLaunchKernelEx},
     };

@@ -76,7 +76,7 @@ struct RawLaunch {
 /// The driver and the library under test, this test's turn.
 #[derive(Debug)]
 pub struct Bench {
-    driver: Library,
+    pub driver: Library,
     pub library: Library,
     _turn: MutexGuard<'static, ()>,
 }

@@ -94,6 +94,7 @@ driver! {
         unsafe extern "C" fn(*mut c_int, c_int, c_int) -> CuResult;
     module_load = c"cuModuleLoadData" / c"cuModuleLoadData":
         unsafe extern "C" fn(*mut Module, *const c_void) -> CuResult;
+    module_unload = c"cuModuleUnload" / c"cuModuleUnload": unsafe extern "C" fn(Module) -> CuResult;
     module_function = c"cuModuleGetFunction" / c"cuModuleGetFunction":
         unsafe extern "C" fn(*mut Function, Module, *const c_char) -> CuResult;
     mem_alloc = c"cuMemAlloc" / c"cuMemAlloc_v2": unsafe extern "C" fn(*mut u64, usize) -> CuResult;
@@ -121,9 +122,10 @@ impl fmt::Debug for Driver {
 /// The kernels of the marker image, loaded into one context.
 #[derive(Debug)]
 pub struct Kernels {
+    module: Module,
     handles: Vec<(Kernel, Function)>,
 }
-// SAFETY: function handles are plain names to the driver, valid on every thread.
+// SAFETY: module and function handles are plain names to the driver, valid on every thread.
 unsafe impl Send for Kernels {}
 // SAFETY: as above; nothing behind `&Kernels` changes.
 unsafe impl Sync for Kernels {}
@@ -235,7 +237,16 @@ impl Driver {
             check(unsafe { (self.functions.module_function)(&raw mut function, module, name.as_ptr().cast()) })?;
             handles.push((*kernel, function));
         }
-        Ok(Kernels { handles })
+        Ok(Kernels { module, handles })
+    }
+
+    /// Gives back what [`Driver::load`] gave.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn unload(&self, kernels: &Kernels) -> Result<(), CuResult> {
+        // SAFETY: a module handle to the driver, which checks it.
+        check(unsafe { (self.functions.module_unload)(kernels.module) })
     }
 
     /// Launches `kernel`, one driver call. `N` is the room of its parameter.

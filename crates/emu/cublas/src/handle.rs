@@ -42,10 +42,13 @@ impl Handle {
         // cuBLAS documentation, cublasSetWorkspace: 32 MiB on compute capability 9.x, 4 MiB on others.
         let capability = driver.capability()?;
         let bytes = if capability.0 == 9 { 32 << 20 } else { 4 << 20 };
+        let workspace = driver.alloc(bytes).inspect_err(|_| {
+            let _ = driver.unload(&kernels);
+        })?;
         Ok(Self {
             kernels,
             lt_kernels: OnceLock::new(),
-            workspace: driver.alloc(bytes)?,
+            workspace,
             capability,
             settings: Mutex::new(Settings { stream: null_stream(), math_mode: 0, pointer_mode: PointerMode::Host }),
         })
@@ -145,9 +148,13 @@ pub unsafe extern "C" fn cublasCreate_v2(out: *mut *mut Handle) -> c_int {
 pub unsafe extern "C" fn cublasDestroy_v2(handle: *mut Handle) -> c_int {
     Status::edge(|| {
         // SAFETY: the caller's promise.
-        let workspace = unsafe { Handle::get(handle) }?.workspace;
-        // At exit the context may be gone already, and the memory with it: nothing to report then.
-        let _ = CUBLAS.get()?.free(workspace);
+        let owned = unsafe { Handle::get(handle) }?;
+        // At exit the context may be gone already, and all of this with it: nothing to report then.
+        let _ = CUBLAS.get()?.free(owned.workspace);
+        let _ = CUBLAS.get()?.unload(&owned.kernels);
+        if let Some(kernels) = owned.lt_kernels.get() {
+            let _ = CUBLAS_LT.get()?.unload(kernels);
+        }
         // SAFETY: the caller's promise; made by a `Create`.
         unsafe { Status::destroy(handle) }
     })

@@ -283,7 +283,9 @@ fn a_handle_allocates_its_workspace_and_asks_the_driver_as_the_real_library_does
     bench.capability(90);
     handle(&bench);
     bench.capability(80);
-    handle(&bench);
+    let modules: c_int = bench.ask("fake_modules");
+    let h = handle(&bench);
+    assert_eq!((call!(bench, cublasDestroy_v2: h), bench.ask("fake_modules")), (0, modules), "its kernels go with it");
     let after: u64 = bench.ask("fake_allocated");
     assert_eq!(after - before, (32 << 20) + (4 << 20));
     assert!(bench.ask::<c_int>("fake_asked_for_itself") > 0, "cuGetProcAddress is asked for itself first");
@@ -294,4 +296,19 @@ fn a_refused_function_says_so_to_the_driver_and_returns_not_supported() {
     let bench = bench(LIBRARY);
     assert_eq!(call!(bench, cublasSgelsBatched:), 15);
     assert_eq!(bench.refused(), "cublasSgelsBatched");
+}
+
+#[test]
+fn a_handle_without_memory_for_its_workspace_is_none() {
+    let bench = bench(LIBRARY);
+    let limit = |bytes: u64| {
+        // SAFETY: fake_cuda.c defines it so.
+        unsafe { bench.driver.function::<extern "C" fn(u64)>("fake_limit")(bytes) }
+    };
+    let modules: c_int = bench.ask("fake_modules");
+    limit(0);
+    let mut handle: Handle = null_mut();
+    let rc = call!(bench, cublasCreate_v2: &raw mut handle);
+    limit(u64::MAX);
+    assert_eq!((rc, handle, bench.ask("fake_modules")), (3, null_mut(), modules));
 }

@@ -82,7 +82,13 @@ pub unsafe extern "C" fn cudnnCreate(out: *mut *mut Handle) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudnnDestroy(handle: *mut Handle) -> c_int {
     // SAFETY: the caller's promise.
-    Status::edge(|| unsafe { Status::destroy(handle) })
+    Status::edge(|| unsafe {
+        if let Some(handle) = handle.as_ref() {
+            // At exit the context may be gone already, and its modules with it: nothing to report then.
+            let _ = DRIVER.get()?.unload(&handle.kernels);
+        }
+        Status::destroy(handle)
+    })
 }
 
 /// `cudnnSetStream`.
