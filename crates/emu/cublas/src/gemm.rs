@@ -10,6 +10,7 @@ use deepum_emu_abi::edge::Failure;
 use deepum_emu_abi::elem::Elem;
 use deepum_emu_abi::kernels::GEMM;
 use deepum_emu_abi::params::{Operand, READ};
+use deepum_emu_abi::refused;
 
 use crate::handle::Handle;
 use crate::status::{Outcome, Status, count};
@@ -74,6 +75,11 @@ pub fn operand(matrix: Matrix, rows: u64, cols: u64, batch: Batch, access: u32) 
     })
 }
 
+/// Factors of different types are supported nowhere (tables of types of `cublasGemmEx` and `cublasLtMatmul`).
+pub fn same_type(a: Elem, b: Elem) -> Outcome {
+    if a == b { Ok(()) } else { Err(refused!(Status::NotSupported, "cuBLAS product of {a:?} and {b:?}")) }
+}
+
 /// Blocks of a product with 128 × 128 tiles; a grid's y and z end at 65535.
 pub fn tiles(m: u64, n: u64, batch: u64) -> [u32; 3] {
     let blocks = |n: u64, most: u32| u32::try_from(n).unwrap_or(most).clamp(1, most);
@@ -89,6 +95,7 @@ impl Product {
         // SAFETY: the caller's promise.
         let handle = unsafe { Handle::get(handle) }?;
         let (m, n, k, batch) = (count(self.m)?, count(self.n)?, count(self.k)?, self.batch.count()?);
+        same_type(self.a.elem, self.b.elem)?;
         let scalar = self.compute.scalar(self.a.elem);
         // SAFETY: the caller's promise.
         let (alpha, beta) = unsafe { (handle.scalar(self.alpha, scalar)?, handle.scalar(self.beta, scalar)?) };

@@ -160,6 +160,7 @@ fn typed_and_batched_products_say_types_strides_and_pointer_arrays() {
             (0x3000, 4, vec![(64, 1), (32, 64), (5, 2048)], WRITE),
         ]
     );
+    assert_eq!((ex(f32), bench.refused().as_str()), (15, "cuBLAS product of F32 and Bf16"));
     assert_eq!((ex(99), bench.refused().as_str()), (15, "cuBLAS with data type 99"));
 
     let double = p(&1.0_f64);

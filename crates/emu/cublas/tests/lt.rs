@@ -184,6 +184,11 @@ fn what_is_not_modelled_is_refused_by_name() {
     }
     assert_eq!((product.set_layout(0, 1, 2_i32), bench.refused().as_str()), (15, "cublasLt matrix order 2"));
     assert_eq!((product.set(1, 99_i32), bench.refused().as_str()), (15, "cuBLAS with data type 99"));
+    assert_eq!(
+        (product.set_layout(0, 0, F32), product.heuristic().0, product.set_layout(0, 0, F16)),
+        (0, 15, 0),
+        "factors of two types"
+    );
     assert_eq!(product.set(5, 1_i32), 15, "C transposed");
     assert_eq!(product.set(7, 3_u32), 7, "no such epilogue");
     assert_eq!(product.set(8, 0_i32), 7, "wrong size");

@@ -13,7 +13,7 @@ use deepum_emu_abi::kernels::GEMM;
 use deepum_emu_abi::params::{Operand, Params, READ, WRITE};
 
 use super::objects::{Layout, Operation, Preference};
-use crate::gemm::{Batch, Matrix, operand, tiles};
+use crate::gemm::{Batch, Matrix, operand, same_type, tiles};
 use crate::handle::Handle;
 use crate::status::{Outcome, Status, count};
 use crate::types::Scalar;
@@ -60,8 +60,9 @@ fn plan(
     capability: (i32, i32),
 ) -> Result<Option<Plan>, Status> {
     let [la, lb, lc, ld] = layouts;
+    same_type(la.elem, lb.elem)?;
     // As the real library: no algorithm is found.
-    if [la, lb].iter().any(|l| l.elem == Elem::F8 && !l.elem.on_tensor_cores(capability)) {
+    if la.elem == Elem::F8 && !la.elem.on_tensor_cores(capability) {
         return Err(Status::NotSupported);
     }
     let shape = |layout: &Layout, t: bool| if t { (layout.cols, layout.rows) } else { (layout.rows, layout.cols) };
