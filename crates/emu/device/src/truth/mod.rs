@@ -10,7 +10,7 @@
 //! Two sources, never mixed up in the count:
 //! - *exact*: the family is known, and the sizes of its parameters in the fatbin agree with the struct
 //!   we decode; touches are the byte ranges the kernel's own arithmetic reaches;
-//! - *guessed*: a stated rule for everything else (`kernels=FILE` writes down which launches these are)
+//! - *guessed*: a stated rule for everything else (`kernels=FILE` writes down which launches these are).
 //!
 //! Invariants: the same call, view and seed give the same [`Work`]; no panic and no unbounded work on
 //! any parameter bytes; every touch lies inside one allocation of the view.
