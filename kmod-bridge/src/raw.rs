@@ -5,14 +5,13 @@
 
 use crate::sys::{self, NvStatus, request};
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -197,7 +196,7 @@ pub unsafe fn call(
     }
 }
 
-/// The memory of a tools queue: `capacity` entries and the control page, in a memfd.
+/// The memory of a tools queue: `capacity` entries and the control page.
 ///
 /// A shared mapping, because the driver writes the very pages it pinned: after a `fork` a private mapping would give
 /// this process a copy and leave the driver writing the child's. The other side may write anything at any time, so
@@ -208,7 +207,6 @@ pub struct QueueMemory {
     len: NonZeroUsize,
     capacity: u32,
     control_at: usize,
-    memfd: OwnedFd,
 }
 
 // SAFETY: the mapping belongs to this value alone and is touched through atomics only.
@@ -230,13 +228,11 @@ impl QueueMemory {
         let page = page_size();
         let control_at = (capacity as usize * sys::ENTRY_BYTES).next_multiple_of(page);
         let len = control_at + size_of::<sys::Control>().next_multiple_of(page);
-        let memfd = memfd_create("deepum-notices", MFdFlags::MFD_CLOEXEC)?;
-        nix::unistd::ftruncate(&memfd, i64::try_from(len).map_err(io::Error::other)?)?;
         let len = NonZeroUsize::new(len).expect("the control page alone is longer than 0");
-        // SAFETY: a new mapping at an address the kernel picks; the file is as long as the mapping.
+        // SAFETY: a new mapping at an address the kernel picks.
         let base =
-            unsafe { mmap(None, len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, &memfd, 0) }?;
-        Ok(Self { base, len, capacity, control_at, memfd })
+            unsafe { mmap_anonymous(None, len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED) }?;
+        Ok(Self { base, len, capacity, control_at })
     }
 
     /// Number of entries; a power of two.
@@ -250,10 +246,6 @@ impl QueueMemory {
     /// Address of the control page, for the driver.
     pub fn control_address(&self) -> u64 {
         self.entries_address() + self.control_at as u64
-    }
-    /// The memory as a file, for whoever else shall map it.
-    pub fn memfd(&self) -> BorrowedFd<'_> {
-        self.memfd.as_fd()
     }
 
     /// A 32-bit word of the control page.
