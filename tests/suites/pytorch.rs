@@ -74,4 +74,6 @@ fn without_a_tools_node_it_trains_and_one_line_says_what_is_lost() {
     let said: Vec<&str> = said.lines().filter(|line| line.starts_with("deepum")).collect();
     assert_eq!(said, [format!("deepum: {reason}")]);
     assert!(reason.contains("/dev/nvidia-uvm-tools") && !shim.sources.tools_queue.attached);
+    let gpu = &shim.devices[0];
+    assert!(gpu.resident_bytes <= gpu.memory_bytes && shim.prefetch.useful > 0, "{shim:?}");
 }

@@ -118,8 +118,12 @@ fn page(s: &Status) -> String {
             ),
         );
         line("launches", format!("{} ({} execution IDs)", d.launches, d.exec_ids));
-        line("faults", format!("{} (per UM block and batch)", d.faults));
-        line("moved", format!("{} in, {} out", Bytes(d.bytes_h2d), Bytes(d.bytes_d2h)));
+        if s.sources.tools_queue.attached {
+            line("faults", format!("{} (per UM block and batch)", d.faults));
+            line("moved", format!("{} in, {} out", Bytes(d.bytes_h2d), Bytes(d.bytes_d2h)));
+        } else {
+            line("faults", "unknown, as is what moved: the driver's notices cannot be seen".to_owned());
+        }
     }
     let p = &s.prefetch;
     line(

@@ -20,7 +20,7 @@ use crate::known::Known;
 use crate::policy::{Policy, PolicyName, TableSizes};
 use crate::pt_blocks::PtBlocks;
 use crate::queues::{Pushed, Queues};
-use crate::residency::{Ask, Residency, Ticket};
+use crate::residency::{Ask, Handle, Residency, Ticket};
 use crate::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Place, UmBlock};
 use crate::window::{Issued, Window};
 
@@ -154,6 +154,8 @@ impl Engine {
         // A move that failed made no room and took none. To ask again at once could go on for ever.
         if self.keeps_budget && !matches!(event, Event::MoveDone { ok: false, .. }) {
             evict::enforce(&mut self.known, out);
+        } else if !self.known.faults_visible {
+            self.assume_evictions(out);
         }
     }
 
@@ -260,6 +262,9 @@ impl Engine {
     }
 
     fn over(&mut self, launch: Issued) {
+        if !self.known.faults_visible {
+            self.known.used(&launch);
+        }
         self.policy.finished(&launch, &mut self.known);
         self.known.window.recycle(launch);
     }
@@ -297,16 +302,31 @@ impl Engine {
             known.holds();
         }
         if left && let Some(at) = known.residency.find(piece.block) {
-            match known.residency.get(at).ask() {
-                Ask::Unproven => {
-                    known.counters.prefetch_useless += 1;
-                    known.residency.set_ask(at, Ask::None);
-                }
-                Ask::Keep => known.residency.set_ask(at, Ask::None),
-                Ask::Evict => return known.residency.set_ask(at, Ask::None),
-                Ask::None | Ask::Populate | Ask::Urgent | Ask::Predicted => {}
+            self.left(at, out);
+        }
+    }
+
+    /// The block `at` is on the GPU no more.
+    fn left(&mut self, at: Handle, out: &mut Commands) {
+        let known = &mut self.known;
+        match known.residency.get(at).ask() {
+            Ask::Unproven => {
+                known.counters.prefetch_useless += 1;
+                known.residency.set_ask(at, Ask::None);
             }
-            self.policy.evicted(at, known, out);
+            Ask::Keep => known.residency.set_ask(at, Ask::None),
+            Ask::Evict => return known.residency.set_ask(at, Ask::None),
+            Ask::None | Ask::Populate | Ask::Urgent | Ask::Predicted => {}
+        }
+        self.policy.evicted(at, known, out);
+    }
+
+    /// Without notices: what came in pushed out the blocks made resident longest ago, as the driver does it (facts 4.2).
+    fn assume_evictions(&mut self, out: &mut Commands) {
+        while self.known.residency.blocks_on_device() > self.known.budget {
+            let Some(oldest) = self.known.residency.oldest_first().next() else { return };
+            self.known.residency.leave(oldest);
+            self.left(oldest, out);
         }
     }
 

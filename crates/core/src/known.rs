@@ -4,7 +4,7 @@ use crate::counters::Counters;
 use crate::exec_id::Interner;
 use crate::pt_blocks::PtBlocks;
 use crate::residency::{Block, Residency, Ticket};
-use crate::window::Window;
+use crate::window::{Issued, Window};
 
 /// See the module.
 #[derive(Debug)]
@@ -38,6 +38,14 @@ impl Known {
     /// Something became resident: at least what is there fits.
     pub fn holds(&mut self) {
         self.fits = self.fits.max(self.residency.blocks_on_device()).min(self.budget);
+    }
+    /// Without notices: what a finished launch may have used is there, if only in part.
+    pub fn used(&mut self, launch: &Issued) {
+        for block in launch.blocks() {
+            if let Some(at) = self.residency.find(block) {
+                self.residency.arrive(at);
+            }
+        }
     }
     /// Whether a planned launch is expected to need the block.
     pub fn is_expected(&self, block: &Block) -> bool {

@@ -11,6 +11,7 @@
 //!
 //! Invariants: `on_device` blocks are exactly those in the order list; the order list is by last
 //! make-resident, oldest first; a block is at most [`UmBlock::SIZE`] on the GPU.
+//! Without any notices the engine tells what it must assume: what a launch used arrived, the oldest left for it.
 //! A block counts as wholly there only on evidence (a fetch that succeeded, or 2 MiB of notices): first
 //! touches populate without a migration notice, so bytes alone may say too little.
 
@@ -186,7 +187,7 @@ impl Residency {
     }
 
     /// The driver made the block resident by itself, or is about to: it becomes the youngest.
-    fn arrive(&mut self, at: Handle) {
+    pub fn arrive(&mut self, at: Handle) {
         if !self.get(at).on_device {
             self.asked(at);
             self.place_newest(at);

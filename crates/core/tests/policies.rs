@@ -93,6 +93,13 @@ fn without_fault_notices_the_arguments_are_enough() {
     let iterations: Vec<Iteration> = (0..4).map(|_| world.iterate(&works, 500)).collect();
     let (_, demand) = run(PolicyName::Demand, &layout, &works, capacity, 500);
     assert!(iterations[1].faults * 20 <= demand[1].faults, "{iterations:?} against {demand:?}");
+
+    // Nobody tells of evictions; those the driver must have made are seen all the same.
+    assert_eq!(world.engine.snapshot().on_device, Bytes(capacity as u64 * UmBlock::SIZE.get()));
+    let useful = |world: &World| world.engine.counters().prefetch_useful;
+    let before = useful(&world);
+    let last = world.iterate(&works, 500);
+    assert!(last.fetched > 0 && (useful(&world) - before) * 2 > last.fetched, "{last:?}, useful before: {before}");
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         may_touch: Some(may_touch),
         given_up: Some(given_up),
     });
-    let pace = if offer(hooks) { Pace::Driven } else { Pace::Polling };
+    let pace = if offer(hooks, say) { Pace::Driven } else { Pace::Polling };
     let drivers = Drivers { notices, mover: Box::new(UvmMover(space)), pace, driver, pending };
     let running = Running::start(inputs, drivers)?;
     let running = RUNNING.get_or_init(|| running);

@@ -35,8 +35,9 @@ unsafe impl Send for DeepumHooks {}
 // SAFETY: as above; nothing is written after the device has it.
 unsafe impl Sync for DeepumHooks {}
 
-/// Offers the hooks to the driver library that is loaded, and says whether it drives.
-pub fn offer(hooks: &'static DeepumHooks) -> bool {
+/// Offers the hooks to the driver library that is loaded, and answers whether it drives. `say` hears of one that would, but
+/// was built for other hooks.
+pub fn offer(hooks: &'static DeepumHooks, say: fn(&str)) -> bool {
     type Drive = unsafe extern "C" fn(*const DeepumHooks) -> c_int;
     // SAFETY: a constant C string; RTLD_NOLOAD runs no code of the library.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
@@ -51,5 +52,12 @@ pub fn offer(hooks: &'static DeepumHooks) -> bool {
     // SAFETY: by the contract, what is exported under this name has this type.
     let drive = unsafe { std::mem::transmute::<*mut c_void, Drive>(found) };
     // SAFETY: the hooks live for ever and keep what their fields promise.
-    unsafe { drive(std::ptr::from_ref(hooks)) == 0 }
+    let drives = unsafe { drive(std::ptr::from_ref(hooks)) == 0 };
+    if !drives {
+        say(
+            "the emulated device is of another build than libdeepum.so and does not wait for it; runs will not repeat exactly, and \
+             their times mean nothing. Use the two that were built together",
+        );
+    }
+    drives
 }
