@@ -3,7 +3,7 @@
 //! Each struct below has the field order and the sizes of one in the driver's `uvm_ioctl.h` or
 //! `uvm_types.h`. None is ever passed to the driver or read from it: they are here so that the
 //! compiler computes the offsets, which the assertions at the end compare with the offsets that
-//! were published for driver 515 to 595, and which `header-check/run` compares with the headers of
+//! were compiled for driver 515 to 595, and which `header-check/run` compares with the headers of
 //! any driver source tree. The other floors write and read single words at those offsets.
 
 #![allow(missing_docs, reason = "the names are the driver's; its headers explain them")]

@@ -1,6 +1,6 @@
 //! Which driver is loaded, and whether we know it.
 //!
-//! Known is 515 to 595: the releases whose layouts were compared one by one (facts, "Sources"). The answer for the rest:
+//! Known is 515 to 595: the releases whose layouts were compared one by one (`docs/facts.md`, "Sources"). The answer for the rest:
 //!
 //! | driver | what we do |
 //! | --- | --- |

@@ -6,7 +6,7 @@
 //! Idea: at the first launch of a handle ask the driver for name and layout, and keep the answer in a table that
 //! readers probe without a lock. The identity is a hash of the (mangled) name. Where the driver cannot say the name
 //! (before CUDA 12.3) a host function is known by its file and its place in it, and anything else by its handle, which is
-//! good for this run only. Where it cannot say the layout (before CUDA 12.4) parameters are not read at all.
+//! good for this run only. Where it cannot say the layout (before CUDA 12.4) parameters are not read at all (facts 4.5).
 //!
 //! Invariants: a kernel once published stays valid for good, and says itself which handle it belongs to, so that a reader never
 //! takes one for another; what is leaked is one per handle and layout, however often it is learned. Before a module or a

@@ -1,7 +1,7 @@
 //! Which blocks of PyTorch's caching allocator hold a tensor.
 //!
 //! The allocator reports every block it hands out (+size) and takes back (-size) to its profiler, running or not, through
-//! an ordinary exported function. So we learn it without a change to PyTorch, without Python, and without its lock.
+//! an ordinary exported function. So we learn it without a change to PyTorch, without Python, and without its lock (facts 20.4).
 
 use crate::link;
 use crate::{abi::Ptr, abi::TorchDevice, registry};

@@ -1,7 +1,7 @@
 //! Finding the genuine functions.
 //!
 //! Problem: the next definition in the global scope (`RTLD_NEXT`) is only there for libraries opened globally. PyTorch opens
-//! cuBLAS and cuDNN locally, the driver comes by `dlopen` in local scope, and nothing of it is loaded when we are.
+//! cuBLAS and cuDNN locally, the driver comes by `dlopen` in local scope, and nothing of it is loaded when we are (facts 20.2).
 //!
 //! Idea: look at the first call, first with `RTLD_NEXT`, then in every loaded library whose file name starts as the
 //! row's library does (`libcudart-e409450e.so.11.0` is one). A success is kept, a failure is not: the library may come

@@ -24,8 +24,8 @@ use crate::residency::{Ask, Handle, Residency, Ticket};
 use crate::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Place, UmBlock};
 use crate::window::{Issued, Window};
 
-/// Tenths of the budget that managed memory may reach before the engine wakes. By design (section 4.1): the
-/// last tenth is for what shares the GPU with managed memory, contexts and workspaces, whose size we do not see.
+/// Tenths of the budget that managed memory may reach before the engine wakes. A choice: the last
+/// tenth is for what shares the GPU with managed memory, contexts and workspaces, whose size we do not see.
 pub const WAKE_SHARE: u64 = 9;
 
 /// How many launches ahead prediction runs by default. The paper uses 32 (DeepUM, ASPLOS'23, section 6), since a
@@ -55,8 +55,8 @@ pub struct Config {
 impl Config {
     /// The paper's tables for a GPU of this much memory, all of it to be used.
     ///
-    /// 2^20 execution IDs are 200 times the launches of an iteration of GPT-2 XL (facts: about 5,000), at
-    /// some 30 bytes each.
+    /// 2^20 execution IDs are a choice: iterations repeat their launches, so a program has about as many as one iteration has
+    /// launches.
     pub fn new(policy: PolicyName, device_memory: Bytes) -> Self {
         Self {
             policy,

@@ -1,7 +1,7 @@
 //! Who leaves, when the budget is below what the GPU could hold.
 //!
 //! Problem: the driver evicts only when its memory is full. A budget below that is ours to keep, so that
-//! users can share a GPU, and so that pressure can be made on a real one without filling it (facts 10, 8).
+//! users can share a GPU, and so that pressure can be made on a real one without filling it (facts 10).
 //! Idea: as soon as the blocks on the GPU and the next of those on their way exceed the budget, the least
 //! recently migrated one that nobody expects is asked to leave: the driver's own order (facts 4.2), less the
 //! blocks of the plan and of the executing launch. If everybody is expected, the one needed last leaves. Room is

@@ -6,7 +6,7 @@
 //! Two keys are on offer:
 //! - [`pointer_key`] (default): kernel, launch shape, and the managed pointers as (allocation, UM block in it).
 //!   Scalars are left out: dropout's Philox offset and Adam's step change in every iteration, and
-//!   with them in the key no launch would ever be seen twice (design, section 4.1). So are pointers into
+//!   with them in the key no launch would ever be seen twice. So are pointers into
 //!   allocations of a single block: PyTorch keeps small tensors there, and its optimizers' small temporaries
 //!   land in another place every other iteration, beside the same large ones.
 //! - [`raw_key`]: the paper's, kernel and raw argument bytes (DeepUM, ASPLOS'23, section 3.1).

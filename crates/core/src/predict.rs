@@ -46,8 +46,8 @@ use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::{ExecId, LaunchSeq, UmBlock};
 use crate::window::Issued;
 
-/// Most launches in the plan: CUDA lets the host run about this far ahead (facts of the device profiles), and
-/// a plan that turns out wrong is walked again.
+/// Most launches in the plan: CUDA lets the host run about this far ahead (`launch_queue` in
+/// `crates/model/profiles/driver.toml`), and a plan that turns out wrong is walked again.
 pub const LONGEST: usize = 1024;
 
 #[derive(Default, Debug)]

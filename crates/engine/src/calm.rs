@@ -5,7 +5,7 @@
 //! one that waits for its user a few hundred, a dormant one fifty. A look at nothing is a few loads.
 //!
 //! Decides only; the waiting is done at the gate, so that a nudge ends it. The steps are choices, not measurements:
-//! 50 us is the order of one fault's service time (facts, section 6), and a look costs well under a
+//! 50 us is the order of one fault's service time (facts 6), and a look costs well under a
 //! hundredth of each sleep.
 
 use std::time::Duration;

@@ -28,8 +28,8 @@
 //! advice, MIG, ATS and HMM. Partial blocks: a managed range is whole UM blocks (the driver would use
 //! smaller chunks for the rest of the last one).
 //!
-//! Sources are named where a rule is implemented: "facts 4.2" is the section of the collection on the
-//! driver's behaviour; "assumption" marks what no source was found for.
+//! Sources are named where a rule is implemented: "facts 4.2" is that section of `docs/facts.md`;
+//! "assumption" marks what no source was found for.
 
 #![forbid(unsafe_code)]
 

@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(along_with(PageMask::span(5, 6), PageMask::EMPTY, 1).count(), 511);
     }
 
-    /// The rule as the facts state it, page by page.
+    /// The rule as facts 5 state it, page by page.
     fn slow(faulted: &[bool; 512], resident: &[bool; 512], threshold: u32) -> Vec<u32> {
         let mut marked: Vec<bool> = (0..512).map(|i| faulted[i] || resident[i]).collect();
         for piece in 0..32 {

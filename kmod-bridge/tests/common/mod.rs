@@ -1,5 +1,5 @@
 //! A driver to attach to: answers the requests as driver 535, 550, 560 or 580 does, and fills the queue byte by byte.
-//! Written from the facts (2.1 to 2.4, 4.1), not from the code under test; offsets here are bare numbers on purpose.
+//! Written from facts 2.1 to 2.4 and 4.1, not from the code under test; offsets here are bare numbers on purpose.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 

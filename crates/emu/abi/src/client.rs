@@ -2,7 +2,7 @@
 //!
 //! The real libraries do not import the CUDA runtime: each opens `libcuda.so.1` itself. cuBLAS and cuDNN then take
 //! `cuGetProcAddress_v2` by `dlsym`, ask it for `cuGetProcAddress`, and everything else from that answer; cuBLASLt takes
-//! each function by plain `dlsym` (facts: PyTorch and CUDA symbols). Whoever watches one of these doors must see our
+//! each function by plain `dlsym` (facts 20.3). Whoever watches one of these doors must see our
 //! launches as it sees theirs, so both ways exist here: [`Via`].
 //!
 //! Invariants: a failure to find the driver is not remembered; a launch is exactly one driver call.

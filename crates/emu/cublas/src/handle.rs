@@ -271,7 +271,7 @@ fn cuda_13() -> bool {
     !name.ends_with(b".so.12")
 }
 
-/// `cublasLtGetVersion`: 12.8.4 or 13.4.0: what the torch 2.9.1 wheel is built against, and a cuBLAS of CUDA 13 as the facts saw it.
+/// `cublasLtGetVersion`: 12.8.4 or 13.4.0: what the torch 2.9.1 wheel is built against, and the cuBLASLt of CUDA 13 of facts 20.3.
 #[unsafe(no_mangle)]
 pub extern "C" fn cublasLtGetVersion() -> usize {
     if cuda_13() { 130_400 } else { 120_804 }

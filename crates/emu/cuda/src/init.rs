@@ -63,7 +63,7 @@ fn open_uvm(driver: u16) {
     if space < 0 {
         return;
     }
-    // { flags u64 @0, rmStatus u32 @8 }, with room (facts section 1).
+    // { flags u64 @0, rmStatus u32 @8 }, with room (facts 1.1).
     let mut params = [0u64; 12];
     // SAFETY: an open descriptor and a buffer larger than the parameters.
     unsafe { libc::ioctl(space, INITIALIZE, params.as_mut_ptr()) };

@@ -2,7 +2,7 @@
 //!
 //! `dlopen("libcuda.so.1")`, `dlsym("cuGetProcAddress_v2")`, then everything through that door: first `cuGetProcAddress` itself,
 //! whose answer serves all further requests, then each function by name and the version of the interface wanted
-//! (facts, pytorch-cuda-symbols: requests of libcudart 13.2). All are asked for together at first use.
+//! (facts 20.3). All are asked for together at first use.
 //!
 //! A function the driver does not have is an ordinary condition: the runtime functions that need it are refused by its name.
 
@@ -41,7 +41,7 @@ macro_rules! driver_functions {
     };
 }
 
-// Name, CUDA version of the interface (as libcudart 13.2 asks; facts), arguments. Device addresses are `*mut c_void` here: a
+// Name, CUDA version of the interface (as libcudart 13.2 asks, facts 20.3), arguments. Device addresses are `*mut c_void` here: a
 // CUdeviceptr is an integer of the same size and class.
 driver_functions! {
     cuInit 2000 (c_uint);

@@ -1,6 +1,6 @@
 //! What nvcc's start-up code registers: fat binaries, and the host addresses that stand for their kernels.
 //!
-//! A PyTorch wheel registers hundreds of images and some 24,000 kernels at import (facts), so registering is one insertion
+//! A PyTorch wheel registers hundreds of images and some 24,000 kernels at import (facts 20.5), so registering is one insertion
 //! into a table. The driver hears of an image when something inside is first used: then it becomes a library
 //! (`cuLibraryLoadData`), whose kernels are good for every device.
 //!

@@ -13,7 +13,7 @@ pub enum Major {
 }
 
 impl Major {
-    /// What `cudaRuntimeGetVersion` says: the releases that torch 2.9.1 and 2.15.0 were built with (facts, pytorch-cuda-symbols).
+    /// What `cudaRuntimeGetVersion` says: the releases that torch 2.9.1 and 2.15.0 were built with (facts 20).
     pub const fn version(self) -> i32 {
         match self {
             Self::Twelve => 12_080,

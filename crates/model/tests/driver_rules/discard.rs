@@ -1,10 +1,10 @@
-//! Discarding (section 4.3).
+//! Discarding (facts 4.3).
 
 use super::*;
 
 #[test]
 fn discarded_blocks_go_before_used_ones_and_are_not_copied() {
-    // Section 4.3, flags 0.
+    // Facts 4.3, flags 0.
     let mut mem = node(3);
     let mut now = mem.migrate(blocks(0, 3), ON_GPU, Nanos::ZERO).unwrap().done;
     now = mem.discard(blocks(2, 1), false, now).unwrap();
@@ -26,7 +26,7 @@ fn a_partly_discarded_block_stays_on_the_used_list() {
 
 #[test]
 fn pages_that_were_never_populated_can_be_discarded_too() {
-    // Section 4.3: the status is kept per page, and what counts is that all 512 have it.
+    // Facts 4.3: the status is kept per page, and what counts is that all 512 have it.
     let mut mem = node(3);
     let mut now = mem.migrate(blocks(0, 2), ON_GPU, Nanos::ZERO).unwrap().done;
     now = mem.migrate(pages(2, 0, 16), ON_GPU, now).unwrap().done;
@@ -38,7 +38,7 @@ fn pages_that_were_never_populated_can_be_discarded_too() {
 
 #[test]
 fn a_partial_discard_with_unmap_leaves_the_chunk_on_the_used_list_even_if_it_empties_it() {
-    // Section 4.3, first item below the table.
+    // Facts 4.3, first item below the table.
     let mut mem = node(3);
     let mut now = mem.migrate(blocks(0, 2), ON_GPU, Nanos::ZERO).unwrap().done;
     now = mem.migrate(pages(2, 0, 16), ON_GPU, now).unwrap().done;
@@ -60,7 +60,7 @@ fn a_migrate_call_undoes_a_discard() {
 
 #[test]
 fn discard_with_unmap_leaves_the_block_nowhere_and_its_chunk_unused() {
-    // Section 4.3, UNMAP.
+    // Facts 4.3, UNMAP.
     let mut mem = node(3);
     let mut now = mem.migrate(blocks(0, 3), ON_GPU, Nanos::ZERO).unwrap().done;
     now = mem.discard(blocks(1, 1), true, now).unwrap();

@@ -1,4 +1,4 @@
-//! Fault batches, the tree prefetcher, and how a kernel walks (sections 2.5 and 5).
+//! Fault batches, the tree prefetcher, and how a kernel walks (facts 2.5 and 5).
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn first_touch_on_the_gpu_populates_without_a_transfer() {
 
 #[test]
 fn a_lone_fault_brings_its_64_kib_and_no_more() {
-    // Section 5, tree prefetcher.
+    // Facts 5, tree prefetcher.
     let mut mem = node(8);
     fill_host(&mut mem);
     let (_, batches) = run(&mut mem, &[touch(pages(3, 100, 1))], Nanos::ZERO);
@@ -28,7 +28,7 @@ fn a_lone_fault_brings_its_64_kib_and_no_more() {
 #[test]
 fn a_block_walked_from_end_to_end_takes_three_batches() {
     // 256 entries with 2 per page are 128 pages: a quarter, a half, and with three quarters the tree prefetcher
-    // takes the rest (section 5).
+    // takes the rest (facts 5).
     let mut mem = node(8);
     fill_host(&mut mem);
     let (_, batches) = run(&mut mem, &[touch(blocks(0, 1))], Nanos::ZERO);
@@ -57,7 +57,7 @@ fn a_batch_has_at_most_256_entries_duplicates_included() {
 
 #[test]
 fn faults_are_reported_before_their_block_moves_and_the_replay_comes_last() {
-    // Section 2.5.
+    // Facts 2.5.
     let mut mem = node(8);
     fill_host(&mut mem);
     let (_, batches) = run(&mut mem, &[touch(pages(0, 0, 1))], Nanos::micros(7));
@@ -77,7 +77,7 @@ fn faults_are_reported_before_their_block_moves_and_the_replay_comes_last() {
 
 #[test]
 fn pages_in_flight_are_reported_and_waited_for_but_not_copied_again() {
-    // Section 2.5: a page that is authorised by the time it is looked at is still reported.
+    // Facts 2.5: a page that is authorised by the time it is looked at is still reported.
     let mut mem = node(8);
     fill_host(&mut mem);
     let start = Nanos::micros(100_000);

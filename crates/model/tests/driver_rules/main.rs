@@ -1,4 +1,4 @@
-//! The driver's rules, one test each. Section numbers are those of the collection of driver facts.
+//! The driver's rules, one test each. "Facts 4.2" is that section of `docs/facts.md`.
 
 mod discard;
 mod faults;

@@ -1,10 +1,10 @@
-//! Who leaves when, what waits for what, and how much there is (sections 4.1, 4.2, 4.6).
+//! Who leaves when, what waits for what, and how much there is (facts 4.1, 4.2, 4.6).
 
 use super::*;
 
 #[test]
 fn victims_leave_in_order_of_last_make_resident_not_of_access() {
-    // Section 4.2.
+    // Facts 4.2.
     let mut mem = node(3);
     let mut now = Nanos::ZERO;
     for i in 0..3 {
@@ -26,7 +26,7 @@ fn victims_leave_in_order_of_last_make_resident_not_of_access() {
 
 #[test]
 fn a_chunk_whose_block_moved_away_is_taken_first_and_without_a_copy() {
-    // Section 4.1, last line; section 4.2.
+    // Facts 4.1, last item, and facts 4.2.
     let mut mem = node(3);
     let mut now = mem.migrate(blocks(0, 3), ON_GPU, Nanos::ZERO).unwrap().done;
     now = mem.migrate(blocks(2, 1), Place::Host, now).unwrap().done;
@@ -72,7 +72,7 @@ fn the_two_directions_overlap() {
 
 #[test]
 fn host_copies_stay_allocated_until_the_range_is_freed() {
-    // Section 4.6, last item.
+    // Facts 4.6, last item.
     let mut mem = node(8);
     fill_host(&mut mem);
     assert_eq!(mem.host_in_use(), Bytes::mib(32));
@@ -98,7 +98,7 @@ fn without_host_memory_nothing_can_be_evicted_and_a_fault_is_fatal() {
 
 #[test]
 fn device_memory_proper_evicts_managed_blocks_and_is_never_evicted() {
-    // Section 4.2, last item.
+    // Facts 4.2, last item.
     let mut mem = node(4);
     let now = mem.migrate(blocks(0, 4), ON_GPU, Nanos::ZERO).unwrap().done;
     let ready = mem.alloc_device(GPU, Bytes::mib(5), now).unwrap();
@@ -130,7 +130,7 @@ fn a_page_lives_in_one_place_also_with_two_gpus() {
 
 #[test]
 fn moving_what_the_host_has_mapped_costs_the_unmapping() {
-    // Section 4.1: driver eviction followed by refetch is cheaper than UVM_MIGRATE to the host and back.
+    // Facts 4.1: driver eviction followed by refetch is cheaper than UVM_MIGRATE to the host and back.
     let mut mem = node(1);
     mem.migrate(blocks(0, 1), ON_GPU, Nanos::ZERO).unwrap();
     mem.migrate(blocks(1, 1), ON_GPU, Nanos::ZERO).unwrap();

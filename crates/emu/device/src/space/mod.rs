@@ -11,8 +11,8 @@
 //! | pinned  | 0x7531_0000_0000 | the address |
 //!
 //! Managed and device allocations of 2 MiB and more start at a 2 MiB boundary; smaller ones share 2 MiB
-//! slabs. Whether the real driver shares blocks between small managed allocations is not documented (facts
-//! 4.6): assumption.
+//! slabs. Whether the real driver shares blocks between small managed allocations is not documented
+//! (facts 4.6): assumption.
 //!
 //! Not here: how much memory there is, and what is where (`deepum-model`).
 

@@ -1,7 +1,7 @@
 //! `/dev/nvidia-uvm` and `/dev/nvidia-uvm-tools`, as the driver answers them, byte for byte.
 //!
 //! Purpose: `kmod-bridge` runs unchanged against the emulated device. So everything here is written from the driver's
-//! side, from the facts (sections 1, 2 and 4) and nothing that `kmod-bridge` knows.
+//! side, from facts 1, 2 and 4 (`docs/facts.md`) and nothing that `kmod-bridge` knows.
 //!
 //! ```text
 //! preloaded node: open, ioctl, poll ──► door (C) ──► Uvm: files, requests ──► Backend: the machine

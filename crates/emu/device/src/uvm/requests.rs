@@ -1,4 +1,4 @@
-//! What each request does: parameter structs at the offsets of the facts (sections 1, 2.1, 4.1, 4.3).
+//! What each request does: parameter structs at the offsets of facts 1.1, 2.1, 4.1 and 4.3.
 //!
 //! As in the driver, a routed request returns 0 and its outcome is `rmStatus` inside the struct, which is copied in and
 //! out whole; an unknown number is `EINVAL`, a bad pointer `EFAULT`.

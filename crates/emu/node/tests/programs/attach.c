@@ -1,4 +1,4 @@
-/* A tool inside the program: attaches to nvidia-uvm as the facts say (section 2.8), on the emulated device, and watches
+/* A tool inside the program: attaches to nvidia-uvm as facts 2.8 say, on the emulated device, and watches
  * managed memory being prefetched, filled by a copy (which faults), migrated by ioctl, and evicted. Arguments: the driver
  * branch, and "tiny" if the device holds less than the 16 MiB used here. */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-//! A tool attaches, reads and commands, as the facts say it is done (section 2.8), against every driver: what the tests share.
+//! A tool attaches, reads and commands, as facts 2.8 say it is done, against every driver: what the tests share.
 
 mod queue;
 mod requests;
