@@ -9,7 +9,7 @@
 
 use crate::abi::{DevPtr, Extent, OUT_OF_MEMORY, PitchedPtr, Ptr, SUCCESS, Status};
 use crate::real::{LastError, file_of};
-use crate::registry::{Released, adopt, fits, managed, release};
+use crate::registry::{Released, adopt, fits, host_allowance, managed, release};
 use crate::{launch, link, log, stage, symbols};
 use deepum_core::units::{Bytes, DevAddr, UmBlock};
 use deepum_protocol::shared::ShimCounter;
@@ -101,9 +101,10 @@ fn allocate<D: Door>(bytes: Bytes, caller: usize, put: impl FnOnce(DevPtr), devi
     if !fits(len) {
         count(ShimCounter::AllocationsRefused);
         log::once!(
-            "{len} more managed memory would exceed GPU and usable host memory together ({} are in use): the program gets \
-             CUDA's out-of-memory",
-            managed()
+            "{len} more managed memory fits neither on the GPU nor, with the {} in use, in the host memory that may be used \
+             ({}): the program gets CUDA's out-of-memory",
+            managed(),
+            host_allowance().unwrap_or(Bytes::ZERO)
         );
         // Asked for what cannot be, CUDA says so in each of its ways: also as the runtime's last error.
         D::managed(IMPOSSIBLE, &mut address);

@@ -1,8 +1,9 @@
 //! What the program is told about memory.
 //!
 //! A program that sizes itself by `cudaMemGetInfo` would never use more than the GPU has. So, unless asked not to, every query
-//! tells one story: there is as much as the GPU (what the budget lets us fill of it) and the host memory that managed memory
-//! may use have together, and what is not allocated of it is free.
+//! tells one story, which is also what allocations are held to ([`crate::registry::fits`]): there is as much as the GPU (what
+//! the budget lets us fill of it) has, or the host memory that managed memory may use, if that is more; what is not
+//! allocated of it is free.
 
 use crate::abi::{Dev, Status};
 use crate::real::genuine;
@@ -18,7 +19,7 @@ fn story(physical: Bytes) -> Option<Bytes> {
     if opt::config().meminfo == MemInfo::Physical {
         return None;
     }
-    Some(opt::config().budget_of(physical) + registry::host_allowance()?)
+    Some(opt::config().budget_of(physical).max(registry::host_allowance()?))
 }
 
 fn usize_of(bytes: Bytes) -> usize {

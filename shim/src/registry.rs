@@ -2,7 +2,8 @@
 //!
 //! Invariants: a live managed allocation is in the registry, in the block map, and announced to the engine; it leaves all
 //! three before its address can be given out again. Registry and map change under one lock, which launches never take.
-//! Before anything is promised, it must fit into what GPUs and host have together (see [`crate::host`]).
+//! Before anything is promised, it must fit into the GPU, or else *all* of that GPU's managed memory into the host: a
+//! page that once was on the host keeps its place there until it is freed (see [`crate::host`]).
 
 use crate::abi::{SUCCESS, Status};
 use crate::map::BlockMap;
@@ -81,17 +82,24 @@ fn allowance(registry: &mut Registry) -> Option<Bytes> {
 pub fn fits(more: Bytes) -> bool {
     let Some(gpus) = link::gpus() else { return true };
     let mut registry = registry();
-    let used: BTreeSet<u8> = registry.live.values().map(|a| a.device.0).chain([link::current_device().0]).collect();
-    let on_gpus = used.iter().filter_map(|&d| gpus.list.get(usize::from(d))).fold(Bytes::ZERO, |sum, g| sum + g.budget);
-    let after = Bytes(registry.managed.0.saturating_add(more.0));
-    let on_host = after.saturating_sub(on_gpus);
-    if on_host == Bytes::ZERO {
+    let mut used: BTreeMap<u8, Bytes> = BTreeMap::new();
+    for allocation in registry.live.values() {
+        *used.entry(allocation.device.0).or_default() += allocation.range.len;
+    }
+    // What may come to the host: all that a GPU has, once that is more than fits there.
+    let on_host = |used: &BTreeMap<u8, Bytes>| {
+        let spilling = used.iter().filter(|&(&d, &bytes)| gpus.list.get(usize::from(d)).is_none_or(|g| bytes > g.budget));
+        spilling.fold(Bytes::ZERO, |sum, (_, &bytes)| sum + bytes)
+    };
+    let before = on_host(&used);
+    *used.entry(link::current_device().0).or_default() += more;
+    let after = on_host(&used);
+    if after == before {
         return true;
     }
     // Where the host's memory cannot be read, the kernel is the only judge.
-    let within_promise = allowance(&mut registry).is_none_or(|most| on_host <= most);
-    let new_on_host = on_host.min(more);
-    let there_now = gpus.host.is_some() || host::available().is_none_or(|now| new_on_host <= now);
+    let within_promise = allowance(&mut registry).is_none_or(|most| after <= most);
+    let there_now = gpus.host.is_some() || host::available().is_none_or(|now| after.saturating_sub(before) <= now);
     within_promise && there_now
 }
 

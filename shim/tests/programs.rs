@@ -85,12 +85,16 @@ fn large_device_memory_becomes_managed_and_the_rest_says_why_not() {
 #[test]
 fn host_memory_is_not_promised_twice() {
     let said = passes("limit", |c| {
-        c.env("FAKE_MIB", "64").env("DEEPUM_HOST_BUDGET", "32MiB");
+        c.env("FAKE_MIB", "64").env("DEEPUM_HOST_BUDGET", "96MiB");
     });
     assert_eq!(said.matches("out-of-memory").count(), 1, "{said}");
-    assert!(said.contains("8.00 MiB more") && said.contains("96.00 MiB are in use"), "{said}");
+    assert!(said.contains("8.00 MiB more") && said.contains("the 96.00 MiB in use"), "{said}");
     passes("limit", |c| {
-        c.env("FAKE_MIB", "1024").env("DEEPUM_GPU_BUDGET", "64MiB").env("DEEPUM_HOST_BUDGET", "32MiB");
+        c.env("FAKE_MIB", "1024").env("DEEPUM_GPU_BUDGET", "64MiB").env("DEEPUM_HOST_BUDGET", "96MiB");
+    });
+    // What fits on the GPU needs no host.
+    passes("limit", |c| {
+        c.env("FAKE_MIB", "96").env("DEEPUM_HOST_BUDGET", "32MiB");
     });
 }
 

@@ -1,4 +1,4 @@
-// Run with a GPU of 64 MiB and 32 MiB of host memory allowed: what fits into neither is CUDA's out-of-memory, and room comes back.
+// Run with a GPU of 64 MiB and 96 MiB of host memory allowed: what fits into neither is CUDA's out-of-memory, and room comes back.
 #include "check.h"
 #include "cuda.h"
 int main(void) {

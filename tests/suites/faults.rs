@@ -31,8 +31,17 @@ fn exhausted_host_memory_is_pytorchs_own_out_of_memory() {
     assert!(lines.len() == 1 && lines[0].contains("the program gets CUDA's out-of-memory"), "{lines:?}");
     let stderr = String::from_utf8_lossy(&run.output.stderr);
     assert!(!run.output.status.success() && stderr.contains("torch.OutOfMemoryError: CUDA out of memory"), "{stderr}");
-    assert!(stderr.contains("total capacity of 20.00 MiB"), "budget and host memory are what there is: {stderr}");
+    assert!(stderr.contains("total capacity of 16.00 MiB"), "the budget, since the host has less, is what there is: {stderr}");
     assert!(status.shim["allocations_refused"] > 0);
+}
+
+/// Pages keep their place on the host when they go back to the GPU, so that both together are not what there is.
+#[test]
+fn a_host_that_holds_the_rest_but_not_all_is_an_error_of_pytorch_and_no_dead_kernel() {
+    let script = Script::new(Torch::Cu13, &["language_model.py", "gpt2"]);
+    let run = script.gpu("emu:v100-32g:memory=400MiB,host=500MiB").run();
+    let stderr = String::from_utf8_lossy(&run.output.stderr);
+    assert!(!run.output.status.success() && stderr.contains("torch.OutOfMemoryError: CUDA out of memory"), "{stderr}");
 }
 
 #[test]

@@ -135,7 +135,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "DEEPUM_MEMINFO",
         values: "virtual|physical",
-        help: "what memory queries tell the program: what we may fill of device and host memory together, or what the driver says",
+        help: "what memory queries tell the program: what may be allocated, which is the device memory we may fill or, if that is more, the host memory it may move to; or what the driver says",
         set: |c, v| MemInfo::parse(v).map(|m| c.meminfo = m),
         default: |c| c.meminfo.to_string(),
     },
