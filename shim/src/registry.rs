@@ -88,7 +88,8 @@ pub fn fits(more: Bytes) -> bool {
     }
     // What may come to the host: all that a GPU has, once that is more than fits there.
     let on_host = |used: &BTreeMap<u8, Bytes>| {
-        let spilling = used.iter().filter(|&(&d, &bytes)| gpus.list.get(usize::from(d)).is_none_or(|g| bytes > g.budget));
+        let spilling =
+            used.iter().filter(|&(&d, &bytes)| gpus.list.get(usize::from(d)).is_none_or(|g| bytes > g.budget));
         spilling.fold(Bytes::ZERO, |sum, (_, &bytes)| sum + bytes)
     };
     let before = on_host(&used);

@@ -31,7 +31,10 @@ fn exhausted_host_memory_is_pytorchs_own_out_of_memory() {
     assert!(lines.len() == 1 && lines[0].contains("the program gets CUDA's out-of-memory"), "{lines:?}");
     let stderr = String::from_utf8_lossy(&run.output.stderr);
     assert!(!run.output.status.success() && stderr.contains("torch.OutOfMemoryError: CUDA out of memory"), "{stderr}");
-    assert!(stderr.contains("total capacity of 16.00 MiB"), "the budget, since the host has less, is what there is: {stderr}");
+    assert!(
+        stderr.contains("total capacity of 16.00 MiB"),
+        "the budget, since the host has less, is what there is: {stderr}"
+    );
     assert!(status.shim["allocations_refused"] > 0);
 }
 
