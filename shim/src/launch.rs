@@ -100,7 +100,7 @@ unsafe fn before(what: What, stream: Ptr, per_thread: bool) -> Option<Note> {
     if shared.mode() == Mode::Awake {
         let slot = if progress::is_written() { streams::slot(device, stream, per_thread) } else { None };
         if slot.is_none() {
-            shared.add(ShimCounter::StreamsWithoutProgress, 1);
+            shared.add(ShimCounter::LaunchesWithoutProgress, 1);
         }
         progress = slot.map(|slot| (stream, per_thread, slot));
         let mut pointers = Pointers::new();

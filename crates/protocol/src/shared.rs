@@ -74,7 +74,7 @@ shim_counters! {
     /// Progress words written into streams.
     ProgressWrites = "progress_writes",
     /// Launches into streams beyond the progress page: no progress is known of them.
-    StreamsWithoutProgress = "streams_without_progress",
+    LaunchesWithoutProgress = "launches_without_progress",
     /// Waits for the launch gate put into streams.
     GateWaits = "gate_waits",
 }
