@@ -1,8 +1,8 @@
 //! What the driver's headers must say for `sys.rs` to be right: sizes and offsets, as our own structs have them.
 
 use deepum_kmod_bridge::sys::{
-    Control, ENTRY_BYTES, EnableEvents, GpuFault, InitTracker515, InitTracker550, InitTracker560, InitTrackerHead,
-    Migrate, Migration, SetThreshold, UuidTable515, UuidTable550, UuidTable560, UuidTable565,
+    Control, Discard, ENTRY_BYTES, EnableEvents, GpuFault, InitTracker515, InitTracker550, InitTracker560,
+    InitTrackerHead, Migrate, Migration, SetThreshold, UuidTable515, UuidTable550, UuidTable560, UuidTable565,
 };
 use std::mem::{offset_of, size_of};
 
@@ -69,6 +69,18 @@ pub const EXPECT_QUEUE: &[Expect] = &[
     expect!("UvmEventMigrationInfo", "migratedBytes", offset_of!(Migration, bytes)),
     expect!("UvmEventMigrationInfo", "endTimeStamp", offset_of!(Migration, end_time_stamp)),
 ];
+
+/// What came later, by the first driver that has it.
+pub const EXPECT_SINCE: &[(&str, &[Expect])] = &[(
+    "580.65",
+    &[
+        expect!("UVM_DISCARD_PARAMS", size, size_of::<Discard>()),
+        expect!("UVM_DISCARD_PARAMS", "base", offset_of!(Discard, base)),
+        expect!("UVM_DISCARD_PARAMS", "length", offset_of!(Discard, length)),
+        expect!("UVM_DISCARD_PARAMS", "flags", offset_of!(Discard, flags)),
+        expect!("UVM_DISCARD_PARAMS", "rmStatus", offset_of!(Discard, rm_status)),
+    ],
+)];
 
 /// The two structs that changed, by the first driver with each shape.
 pub const EXPECT_SHAPES: &[(&str, &[Expect])] = &[

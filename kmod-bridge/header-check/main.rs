@@ -6,7 +6,7 @@
 mod expect;
 
 use deepum_kmod_bridge::sys::request;
-use expect::{EXPECT_ALWAYS, EXPECT_QUEUE, EXPECT_SHAPES};
+use expect::{EXPECT_ALWAYS, EXPECT_QUEUE, EXPECT_SHAPES, EXPECT_SINCE};
 
 fn main() {
     let version = std::env::args().nth(1).unwrap_or_default();
@@ -15,7 +15,9 @@ fn main() {
         std::process::exit(2);
     };
     println!("#include <stddef.h>\n#include \"uvm_types.h\"\n#include \"uvm_ioctl.h\"");
-    for expect in EXPECT_ALWAYS.iter().chain(EXPECT_QUEUE).chain(EXPECT_SHAPES[shape].1) {
+    let later = EXPECT_SINCE.iter().filter(|(since, _)| number(since).is_some_and(|since| since <= have));
+    let later = later.flat_map(|(_, expect)| *expect);
+    for expect in EXPECT_ALWAYS.iter().chain(EXPECT_QUEUE).chain(EXPECT_SHAPES[shape].1).chain(later) {
         let (c_type, bytes) = (c_name(expect.c_type, have), expect.bytes);
         let c = match expect.member {
             Some(member) => format!("offsetof({c_type}, {member})"),
@@ -23,14 +25,16 @@ fn main() {
         };
         println!("_Static_assert({c} == {bytes}, \"{c} is not {bytes}\");");
     }
-    for number in [
+    let discard = (have >= (580, 65)).then_some(request::DISCARD);
+    let requests = [
         request::MIGRATE,
         request::TOOLS_INIT_EVENT_TRACKER,
         request::TOOLS_SET_NOTIFICATION_THRESHOLD,
         request::TOOLS_EVENT_QUEUE_ENABLE_EVENTS,
         request::TOOLS_EVENT_QUEUE_DISABLE_EVENTS,
         request::TOOLS_GET_PROCESSOR_UUID_TABLE,
-    ] {
+    ];
+    for number in requests.into_iter().chain(discard) {
         let name = request::name(number);
         println!("_Static_assert({name} == {number}, \"{name} is not {number}\");");
     }

@@ -103,13 +103,13 @@ impl Bridge {
         };
         match attach(&kernel, &fds, entries) {
             Ok((tracker, uvm)) => {
-                let space = Arc::new(VaSpace::new(kernel, fds, uvm, gpus));
+                let space = Arc::new(VaSpace::new(kernel, fds, uvm, gpus, &support));
                 let queue = ToolsQueue::new(tracker, Arc::clone(&space), !support.is_known());
                 Self { support, queue: Ok(queue), va_space: Ok(space) }
             }
             Err(reason) => {
                 let va_space = match find_va_space(&*kernel, &fds) {
-                    Some(uvm) => Ok(Arc::new(VaSpace::new(kernel, fds, uvm, gpus))),
+                    Some(uvm) => Ok(Arc::new(VaSpace::new(kernel, fds, uvm, gpus, &support))),
                     None => Err(Unavailable::NoVaSpace { tried: fds.len() }),
                 };
                 Self { support, queue: Err(reason), va_space }

@@ -18,7 +18,7 @@ pub mod version;
 
 pub use attach::{Bridge, Gpu, Unavailable};
 pub use fault::{Notice, QueueBroken, QueueStats, QueueWatch, ToolsQueue};
-pub use migrate::{MigrateError, MigrateFailure, VaSpace};
+pub use migrate::{DiscardError, DiscardFailure, MigrateError, MigrateFailure, VaSpace};
 pub use raw::{Kernel, Linux};
 pub use sys::Uuid;
 pub use version::{DriverVersion, Support};

@@ -1,14 +1,19 @@
-//! Moving pages: `UVM_MIGRATE` on the process's address space.
+//! Moving pages and giving up their contents: `UVM_MIGRATE` and `UVM_DISCARD` on the process's address space.
 //!
 //! Synchronous only: the call returns when the bytes are there. An asynchronous one would need a semaphore in a pool
 //! that belongs to the CUDA driver. Waiting happens on the migration thread, which has nothing else to do.
 //! Ask for 2 to 32 MiB at a time: a longer range cannot be called back when a fault overtakes it, a shorter one pays the
 //! fixed cost too often (facts 4.1). For blocks that are where they shall be, the call is the touch
 //! that makes the driver evict them last (facts 4.2).
+//!
+//! A discard is the form that unmaps (facts 4.3): the pages are nowhere afterwards, room is made without a copy, and whoever writes
+//! there next gets fresh ones. The other form leaves pages mapped whose every later access is undefined; it is not offered.
+//! That nobody uses the contents, nor begins to before the call returns, is the caller's to see to.
 
 use crate::attach::{Gpu, place_of, uuid_table};
 use crate::raw::{self, Kernel, Params, RequestError};
 use crate::sys::{self, NvStatus, Uuid, request};
+use crate::version::Support;
 use deepum_core::units::{AddrRange, Place};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,6 +25,7 @@ pub struct VaSpace {
     kernel: Arc<dyn Kernel>,
     fd: OwnedFd,
     gpus: Vec<Gpu>,
+    discards: Result<(), String>,
 }
 
 /// A migration that did not happen.
@@ -58,10 +64,40 @@ pub enum MigrateFailure {
     Other(RequestError),
 }
 
+/// A discard that did not happen.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot give up the contents of {} at {:?}: {why}", range.len, range.start)]
+pub struct DiscardError {
+    /// Whose contents.
+    pub range: AddrRange,
+    /// Why they are still there, at least in part.
+    pub why: DiscardFailure,
+}
+
+/// Why a discard did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscardFailure {
+    /// The driver was not asked: see [`VaSpace::discards`].
+    #[error("{0}")]
+    Driver(String),
+    /// Part of it is no managed memory (any more): the program freed it meanwhile.
+    #[error("not managed memory, or freed meanwhile")]
+    NotManaged,
+    /// Anything else.
+    #[error("{0}")]
+    Other(RequestError),
+}
+
 impl VaSpace {
     /// Takes `fds[uvm]`, and lets the other descriptors go.
-    pub(crate) fn new(kernel: Arc<dyn Kernel>, mut fds: Vec<OwnedFd>, uvm: usize, gpus: &[Gpu]) -> Self {
-        Self { kernel, fd: fds.swap_remove(uvm), gpus: gpus.to_vec() }
+    pub(crate) fn new(
+        kernel: Arc<dyn Kernel>,
+        mut fds: Vec<OwnedFd>,
+        uvm: usize,
+        gpus: &[Gpu],
+        support: &Support,
+    ) -> Self {
+        Self { kernel, fd: fds.swap_remove(uvm), gpus: gpus.to_vec(), discards: support.can_discard() }
     }
 
     /// Moves all of `range`, whole pages of managed memory, to `to`, and waits until it is there.
@@ -97,6 +133,41 @@ impl VaSpace {
                 Some(NvStatus::INVALID_ADDRESS) => MigrateFailure::NotManaged,
                 Some(NvStatus::INVALID_DEVICE) => MigrateFailure::NoDevice,
                 _ => MigrateFailure::Other(e),
+            })
+        })
+    }
+
+    /// Whether this driver is asked to give up contents, or the line that says why not.
+    ///
+    /// # Errors
+    /// The line.
+    pub fn discards(&self) -> Result<(), &str> {
+        self.discards.as_ref().map_err(String::as_str).copied()
+    }
+
+    /// Gives up the contents of all of `range`, whole pages of managed memory, wherever they are, without a copy. Its pages
+    /// are nowhere when this returns; a write brings fresh ones.
+    ///
+    /// # Errors
+    /// [`DiscardError`]. Part of the contents may be gone then. A driver that is not known to have the request is not asked.
+    pub fn discard(&self, range: AddrRange) -> Result<(), DiscardError> {
+        let fail = |why| DiscardError { range, why };
+        self.discards().map_err(|why| fail(DiscardFailure::Driver(why.to_owned())))?;
+        let mut params = Params::default();
+        params.put_u64(offset_of!(sys::Discard, base), range.start.get());
+        params.put_u64(offset_of!(sys::Discard, length), range.len.get());
+        params.put_u64(offset_of!(sys::Discard, flags), sys::DISCARD_UNMAP);
+        // SAFETY: the only addresses are of the program's managed memory, which the driver checks; nothing of Rust's lies
+        // there. That nobody needs the bytes any more is the caller's part, as this function's documentation says.
+        let done = unsafe {
+            raw::call(&*self.kernel, self.fd.as_fd(), request::DISCARD, &mut params, |p| {
+                p.u32(offset_of!(sys::Discard, rm_status))
+            })
+        };
+        done.map_err(|e| {
+            fail(match e.status() {
+                Some(NvStatus::INVALID_ADDRESS) => DiscardFailure::NotManaged,
+                _ => DiscardFailure::Other(e),
             })
         })
     }

@@ -19,6 +19,7 @@ pub mod request {
     pub const TOOLS_EVENT_QUEUE_ENABLE_EVENTS: u32 = 58;
     pub const TOOLS_EVENT_QUEUE_DISABLE_EVENTS: u32 = 59;
     pub const TOOLS_GET_PROCESSOR_UUID_TABLE: u32 = 64;
+    pub const DISCARD: u32 = 80;
 
     /// The driver's name of a request.
     pub const fn name(request: u32) -> &'static str {
@@ -29,6 +30,7 @@ pub mod request {
             TOOLS_EVENT_QUEUE_ENABLE_EVENTS => "UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS",
             TOOLS_EVENT_QUEUE_DISABLE_EVENTS => "UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS",
             TOOLS_GET_PROCESSOR_UUID_TABLE => "UVM_TOOLS_GET_PROCESSOR_UUID_TABLE",
+            DISCARD => "UVM_DISCARD",
             _ => "an unknown nvidia-uvm request",
         }
     }
@@ -108,6 +110,19 @@ pub struct Migrate {
     pub user_space_length: u64,
     pub rm_status: u32,
 }
+
+/// `UVM_DISCARD_PARAMS`, from 580.65.06.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Discard {
+    pub base: u64,
+    pub length: u64,
+    pub flags: u64,
+    pub rm_status: u32,
+}
+
+/// `flags` of a discard: the pages are unmapped and are nowhere afterwards.
+pub const DISCARD_UNMAP: u64 = 1;
 
 /// `UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS`, the part that never changed.
 #[derive(Debug)]
@@ -284,10 +299,11 @@ macro_rules! lies {
     };
 }
 
-// Sizes and offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1).
+// Sizes and offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1, 4.3).
 const _: () = {
     lies!(Migrate, 80 bytes, destination_uuid at 16, flags at 32, semaphore_address at 40, semaphore_payload at 48,
         cpu_numa_node at 52, user_space_start at 56, rm_status at 72);
+    lies!(Discard, 32 bytes, length at 8, flags at 16, rm_status at 24);
     lies!(InitTrackerHead, 48 bytes, processor at 24, all_processors at 40, uvm_fd at 44);
     lies!(InitTracker515, 56 bytes, rm_status at 48);
     lies!(InitTracker550, 64 bytes, rm_status at 48, requested_version at 52);

@@ -7,6 +7,9 @@
 //! | 515 to 595 | use it |
 //! | newer, or it does not say | say so; attach with the one buffer that serves every known shape; leave at the first entry that makes no sense |
 //! | older | refuse: its nvidia-uvm source is not public, so nothing is known of its layouts |
+//!
+//! Giving up contents is asked for more carefully than anything else, since it destroys them where it goes wrong: only of
+//! a release that is known to have it ([`Support::can_discard`]).
 
 use std::fmt;
 
@@ -34,6 +37,12 @@ impl DriverVersion {
             return None;
         }
         Some(Self { branch, text: text.to_owned() })
+    }
+
+    /// Whether it is this release of this branch, or a later one.
+    fn at_least(&self, branch: u32, release: u32) -> bool {
+        let have = self.text.split('.').nth(1).and_then(|part| part.parse().ok()).unwrap_or(0);
+        (self.branch, have) >= (branch, release)
     }
 
     /// Finds it in `/proc/driver/nvidia/version`, whose first line holds it among other words.
@@ -70,6 +79,27 @@ impl Support {
             Some(v) if v.branch < KNOWN.0 => Self::Older(v),
             Some(v) if v.branch > KNOWN.1 => Self::Newer(v),
             Some(v) => Self::Known(v),
+        }
+    }
+
+    /// Whether the driver can give up the contents of memory without copying them (facts 4.3), or why not.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub fn can_discard(&self) -> Result<(), String> {
+        let (since, until) = ("580.65.06", KNOWN.1);
+        match self {
+            Self::Known(v) if v.at_least(580, 65) => Ok(()),
+            Self::Known(v) | Self::Older(v) => {
+                Err(format!("NVIDIA driver {v} cannot give up the contents of memory; {since} and later can"))
+            }
+            Self::Newer(v) => Err(format!(
+                "NVIDIA driver {v} is not asked to give up the contents of memory: that is known of {since} to {until} only"
+            )),
+            Self::Unnamed => Err(format!(
+                "a driver that does not tell its version is not asked to give up the contents of memory: that is known of {since} \
+                 to {until} only"
+            )),
         }
     }
 
@@ -120,6 +150,18 @@ mod tests {
         assert!(matches!(support("470.256.02"), Support::Older(_)));
         assert!(matches!(support("610.10"), Support::Newer(_)));
         assert!(support("610.10").warning().unwrap().contains("610.10"));
+    }
+
+    #[test]
+    fn contents_are_given_up_from_580_65_to_595_and_every_refusal_names_the_driver() {
+        for text in ["580.65.06", "580.142", "590.44.01", "595.45.04"] {
+            assert_eq!(support(text).can_discard(), Ok(()), "{text}");
+        }
+        for text in ["470.256.02", "535.183.01", "575.64.05", "580.10.01", "596.1", "610.10"] {
+            let why = support(text).can_discard().unwrap_err();
+            assert!(why.contains(text) && why.contains("580.65.06"), "{why}");
+        }
+        assert!(support("").can_discard().unwrap_err().contains("does not tell its version"));
     }
 
     #[test]

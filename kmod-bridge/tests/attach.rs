@@ -4,7 +4,7 @@ mod common;
 
 use common::{Fake, GPU1, SHAPES, Shape};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
-use deepum_kmod_bridge::{MigrateFailure, Support, Unavailable};
+use deepum_kmod_bridge::{DiscardFailure, MigrateFailure, Support, Unavailable};
 
 #[test]
 fn every_shape_attaches_and_finds_the_address_space() {
@@ -123,6 +123,42 @@ fn migrations_go_where_they_are_told_and_failures_have_a_reason() {
         let (_, bridge) = fake.open(64);
         let error = bridge.va_space.unwrap().migrate(range, host).unwrap_err().to_string();
         assert!(error.contains(text) && error.contains("2.00 MiB at 0x7f0000200000 to host memory"), "{error}");
+    }
+}
+
+#[test]
+fn contents_are_given_up_unmapped_and_failures_have_a_reason() {
+    let range = AddrRange::new(DevAddr(0x7f00_0020_0000), Bytes::mib(6));
+    let (fake, bridge) = Fake::new(Shape::D580, "580.65.06").open(64);
+    let space = bridge.va_space.unwrap();
+    assert_eq!(space.discards(), Ok(()));
+    space.discard(range).unwrap();
+    assert_eq!(fake.state.lock().unwrap().discards, [(0x7f00_0020_0000, 6 << 20, 1)]);
+    assert_eq!(fake.state.lock().unwrap().migrations, []);
+    let half_a_page = AddrRange::new(DevAddr(0x7f00_0020_0800), Bytes::mib(2));
+    assert!(matches!(space.discard(half_a_page).unwrap_err().why, DiscardFailure::NotManaged));
+
+    for (status, text) in [(0x1e, "freed meanwhile"), (0x40, "UVM_DISCARD answered INVALID_STATE")] {
+        let mut fake = Fake::new(Shape::D580, "595.45.04");
+        fake.refuse = Some((80, status));
+        let (_, bridge) = fake.open(64);
+        let error = bridge.va_space.unwrap().discard(range).unwrap_err().to_string();
+        assert!(error.contains(text) && error.contains("6.00 MiB at 0x7f0000200000"), "{error}");
+    }
+}
+
+/// A number that means something else, or nothing, in another driver is never sent to it.
+#[test]
+fn a_driver_that_is_not_known_to_discard_is_not_asked() {
+    let range = AddrRange::new(DevAddr(0x7f00_0020_0000), Bytes::mib(2));
+    let others = SHAPES.into_iter().filter(|(shape, _)| *shape != Shape::D580);
+    for (shape, version) in others.chain([(Shape::D580, "575.64.05"), (Shape::D580, "640.10")]) {
+        let (fake, bridge) = Fake::new(shape, version).open(64);
+        let space = bridge.va_space.unwrap();
+        assert!(space.discards().unwrap_err().contains(version), "{version}");
+        let error = space.discard(range).unwrap_err();
+        assert!(matches!(error.why, DiscardFailure::Driver(_)) && error.to_string().contains(version), "{error}");
+        assert!(!fake.state.lock().unwrap().requests.contains(&80));
     }
 }
 

@@ -1,5 +1,5 @@
 //! A driver to attach to: answers the requests as driver 535, 550, 560 or 580 does, and fills the queue byte by byte.
-//! Written from facts 2.1 to 2.4 and 4.1, not from the code under test; offsets here are bare numbers on purpose.
+//! Written from facts 2.1 to 2.4, 4.1 and 4.3, not from the code under test; offsets here are bare numbers on purpose.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -69,6 +69,8 @@ pub struct State {
     pub threshold: Option<u32>,
     pub enabled: u64,
     pub migrations: Vec<(u64, u64, [u8; 16], u32, u32)>,
+    /// Base, length, flags.
+    pub discards: Vec<(u64, u64, u64)>,
     pub requests: Vec<u32>,
     put: u32,
 }
@@ -218,6 +220,7 @@ impl Kernel for Fake {
         if let Some((number, status)) = self.refuse.filter(|(number, _)| *number == request) {
             let at = match (number, self.shape) {
                 (51, _) => 72,
+                (80, _) => 24,
                 (56, Shape::D560) => 52,
                 (56, _) => 48,
                 (57, _) => 4,
@@ -257,6 +260,17 @@ impl Kernel for Fake {
                     self.state.lock().unwrap().migrations.push(call);
                 }
                 p.put_u32(72, status);
+            }
+            (false, 80) if self.shape == Shape::D580 => {
+                let status = match (self.uvm_status(fd), p.u64(0), p.u64(8), p.u64(16)) {
+                    (0, _, _, 2..) => 0x1f,
+                    (0, base, len, _) if base % 4096 != 0 || len % 4096 != 0 || len == 0 => 0x1e,
+                    (status, ..) => status,
+                };
+                if status == 0 {
+                    self.state.lock().unwrap().discards.push((p.u64(0), p.u64(8), p.u64(16)));
+                }
+                p.put_u32(24, status);
             }
             _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
         }
