@@ -70,7 +70,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
 
     let pending = Arc::new(Pending::default());
     let hooks = HOOKS.get_or_init(|| DeepumHooks {
-        abi: 2,
+        abi: 3,
         reserved: 0,
         // Never freed, since this reference to it is never given up.
         pending: Box::leak(Box::new(Arc::clone(&pending))).word(),

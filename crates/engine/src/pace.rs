@@ -12,7 +12,7 @@ use std::ffi::{c_int, c_void};
 #[derive(Debug)]
 #[repr(C)]
 pub struct DeepumHooks {
-    /// Version of this struct: 2.
+    /// Version of this struct and of the contract: 3.
     pub abi: u32,
     /// 0.
     pub reserved: u32,

@@ -5,7 +5,7 @@
 //!
 //!     call ──turn──► Machine ──► streams ──► run: what happens next ──► model (faults, copies, evictions)
 //!                       ▲                          │ notices, progress words, launches
-//!                       └── engine's commands ◄── pace: stand still until the engine has settled
+//!                       └── engine's commands (hands) ◄── pace: stand still until the engine has settled
 //!
 //! Where to look: [`machine`] who may touch what when; [`state`] what there is; [`run`] the event loop; [`stream`] order; [`space`] addresses;
 //! [`bytes`] real bytes; [`results`] what kernels leave; [`pace`] the engine; [`truth`] what kernels touch; [`fatbin`] what is in an image;
@@ -24,6 +24,7 @@ pub mod context;
 pub mod error;
 pub mod event;
 pub mod fatbin;
+pub mod hands;
 pub mod kernel;
 pub mod launch;
 pub mod log;

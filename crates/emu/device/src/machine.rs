@@ -151,10 +151,7 @@ impl Machine {
         // SAFETY: our own contract.
         let taken = unsafe { self.pace.drive(hooks) };
         if hooks.is_null() {
-            for _ in state.tickets.drain(..) {
-                self.pace.hold(-1);
-            }
-            self.released.notify_all();
+            state.release_all(self);
         }
         taken
     }

@@ -4,8 +4,8 @@
 //! device stands still, with no lock held, until the engine has looked at everything and has nothing left to do
 //! but wait for the device. So what the engine decides never depends on how fast this machine is.
 //!
-//! *Settled*: the engine's count of work inside it equals the number of its threads that we hold in a synchronous
-//! migrate, and no tools queue has unread entries.
+//! *Settled*: the engine's count of work inside it equals the number of its threads that stand in our calls
+//! ([`crate::hands`]), and no tools queue has unread entries.
 //!
 //! If the count stands still for a minute of real time, the engine is taken for dead: one line, it is told, and the
 //! device goes on without it. A program must not hang because of us.
@@ -25,7 +25,7 @@ const PATIENCE: u32 = 600_000;
 #[derive(Debug)]
 #[repr(C)]
 pub struct DeepumHooks {
-    /// 2.
+    /// 3: each direction of movement is one piece of work.
     pub abi: u32,
     /// 0.
     pub reserved: u32,
@@ -59,7 +59,7 @@ impl Pace {
     pub unsafe fn drive(&self, hooks: *const DeepumHooks) -> bool {
         // SAFETY: valid hooks or null, by our own contract.
         if let Some(given) = unsafe { hooks.as_ref() }
-            && (given.abi != 2 || given.reserved != 0 || given.pending.is_null() || given.nudge.is_none())
+            && (given.abi != 3 || given.reserved != 0 || given.pending.is_null() || given.nudge.is_none())
         {
             return false;
         }
@@ -187,7 +187,7 @@ mod tests {
     fn an_engine_that_is_given_up_is_told_and_drives_no_more() {
         let pace = Pace::default();
         let hooks = DeepumHooks {
-            abi: 2,
+            abi: 3,
             reserved: 0,
             pending: &raw const PENDING,
             nudge: Some(nudge),

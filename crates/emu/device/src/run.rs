@@ -22,9 +22,10 @@ use deepum_core::units::{DeviceId, Nanos};
 use deepum_model::{KernelRun, Notice, Step};
 
 use crate::error::{CuError, CuResult};
+use crate::hands::Ticket;
 use crate::machine::Call;
 use crate::start::Ending;
-use crate::state::{State, Ticket};
+use crate::state::State;
 use crate::stream::{Mark, Ready, StreamId};
 use crate::work::{Condition, Word, Work};
 
@@ -96,7 +97,7 @@ impl State {
             Some((at, Next::Point(n)))
         });
         let late = self.late.front().map(|(at, _)| (*at, Next::Late));
-        let ticket = self.tickets.last().map(|t| (t.at, Next::LetGo(*t)));
+        let ticket = self.hands.next().map(|t| (t.at, Next::LetGo(t)));
         let starts = self.streams.ready().filter_map(|(ready, device, work)| {
             let at = match work {
                 Work::Launch(_) | Work::Fill(_) => self.compute_from(ready.at, device)?,
@@ -237,14 +238,19 @@ impl Call<'_> {
         }
     }
 
-    /// Stands still until the engine has settled; `look` if there is something new for it.
+    /// Stands still until the engine has settled and all it asked for has begun; `look` if there is something new for it.
     pub(crate) fn settle(&mut self, look: bool) {
         let machine = self.machine;
         if !machine.pace.driven() {
             return;
         }
         let unread = || machine.lock().sink.as_ref().is_some_and(|sink| sink.unread());
+        self.state.hands.still = true;
         self.unlocked(|| machine.pace.settle(look, unread));
+        while self.state.serve(machine) {
+            self.unlocked(|| machine.pace.settle(false, unread));
+        }
+        self.state.hands.still = false;
     }
 
     /// Lets an engine thread go whose command is done.
@@ -256,9 +262,7 @@ impl Call<'_> {
             self.settle(true);
         }
         // Waiting for the engine may have brought a command that is done earlier; this one is still in the list.
-        self.state.tickets.retain(|t| *t != ticket);
-        self.machine.pace.hold(-1);
-        self.machine.released.notify_all();
+        self.state.release(ticket, self.machine);
         self.settle(false);
     }
 

@@ -1,7 +1,6 @@
 //! Everything that changes on the emulated machine, and the sums over it.
 
 use std::collections::VecDeque;
-use std::thread::ThreadId;
 
 use deepum_core::units::{Bytes, DeviceId, Nanos};
 use deepum_model::{Notice, Options, Profile, UnifiedMemory};
@@ -11,6 +10,7 @@ use crate::config::Config;
 use crate::context::Contexts;
 use crate::error::{CuError, CuResult};
 use crate::event::Events;
+use crate::hands::Hands;
 use crate::kernel::Modules;
 use crate::log::{LogWriter, Totals};
 use crate::machine::NoticeSink;
@@ -34,15 +34,6 @@ pub struct Gpu {
     pub queued_launches: u32,
     /// Device memory proper.
     pub device_bytes: Bytes,
-}
-
-/// An engine thread that stands in a synchronous command.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Ticket {
-    /// When it is let go.
-    pub at: Nanos,
-    /// Order of arrival.
-    pub number: u64,
 }
 
 /// Everything that changes.
@@ -71,10 +62,8 @@ pub struct State {
     pub truth: Truth,
     /// Sums.
     pub totals: Totals,
-    /// Engine threads to be let go, soonest last.
-    pub tickets: Vec<Ticket>,
-    /// When an engine thread was last let go.
-    pub let_go: Vec<(ThreadId, Nanos)>,
+    /// The engine's moving threads, where they stand in our calls.
+    pub hands: Hands,
     /// Notices held back by `late_us`, soonest first.
     pub late: VecDeque<(Nanos, Notice)>,
     /// The tools queues.
@@ -83,8 +72,6 @@ pub struct State {
     pub lost: Option<CuError>,
     /// Whether it was said that a stream waits in vain.
     pub said_stuck: bool,
-    /// Numbers given out: tickets, notices, migrate calls.
-    pub ticket_count: u64,
     /// Migrate calls so far.
     pub migrate_count: u64,
     /// Notices so far.
@@ -124,13 +111,11 @@ impl State {
             modules: Modules::new(profile.reported_compute_capability),
             truth,
             totals: Totals::default(),
-            tickets: Vec::new(),
-            let_go: Vec::new(),
+            hands: Hands::default(),
             late: VecDeque::new(),
             sink: None,
             lost: None,
             said_stuck: false,
-            ticket_count: 0,
             migrate_count: 0,
             notice_count: 0,
             log,

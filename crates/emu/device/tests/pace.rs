@@ -1,4 +1,5 @@
-//! The device stands still for an engine: a small one, with two threads, that answers each fault by fetching the next block.
+//! The device stands still for an engine: a small one, with three threads, that answers each fault by fetching the next block,
+//! and by moving out or giving up one that was touched before.
 
 mod common;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use common::*;
 use deepum_core::units::{Place, UmBlock};
+use deepum_emu_device::error::CuError;
 use deepum_emu_device::machine::{Machine, NoticeSink};
 use deepum_emu_device::pace::DeepumHooks;
 use deepum_emu_device::space::Kind;
@@ -59,46 +61,74 @@ impl NoticeSink for Sink {
     }
 }
 
-/// What waits to be moved, and whether the mover is at work: together one piece of pending work.
+/// What one mover is to do, and whether it is at work: together one piece of pending work.
 #[derive(Default)]
 struct Jobs {
-    waiting: VecDeque<UmBlock>,
+    waiting: VecDeque<Job>,
     busy: bool,
 }
 
+#[derive(Clone, Copy)]
+enum Job {
+    Fetch(UmBlock),
+    Evict(UmBlock),
+    Discard(UmBlock),
+}
+
+/// Outwards, inwards.
+type Desk = [Mutex<Jobs>; 2];
+
 /// The engine's first thread: looks when it is told to. Sleeps now and then, so that its speed in real time differs
 /// from run to run.
-fn looker(woken: &Receiver<()>, queue: &Shared, jobs: &Mutex<Jobs>, wake: &Sender<()>, dawdle: u64) {
+fn looker(woken: &Receiver<()>, queue: &Shared, desk: &Desk, wake: [&Sender<()>; 2], dawdle: u64) {
     OURS.set(true);
     let mut random = Random(dawdle | 1);
     while woken.recv().is_ok() {
         if dawdle > 0 && random.below(8) == 0 {
             thread::sleep(Duration::from_micros(random.below(300)));
         }
-        let mut jobs = jobs.lock().unwrap();
-        jobs.waiting.extend(queue.lock().unwrap().drain(..).map(|block| UmBlock(block.0 + 1)));
-        if !jobs.waiting.is_empty() && !jobs.busy {
-            jobs.busy = true;
-            PENDING.fetch_add(1, Ordering::SeqCst);
-            wake.send(()).unwrap();
+        let faults: Vec<UmBlock> = queue.lock().unwrap().drain(..).collect();
+        let outwards = faults.iter().map(|block| match block.0 % 3 {
+            0 => Job::Discard(UmBlock(block.0 - 9)),
+            _ => Job::Evict(UmBlock(block.0 - 9)),
+        });
+        let inwards = faults.iter().map(|block| Job::Fetch(UmBlock(block.0 + 1)));
+        let new: [Vec<Job>; 2] = [outwards.collect(), inwards.collect()];
+        for ((jobs, new), wake) in desk.iter().zip(new).zip(wake) {
+            let mut jobs = jobs.lock().unwrap();
+            jobs.waiting.extend(new);
+            if !jobs.waiting.is_empty() && !jobs.busy {
+                jobs.busy = true;
+                PENDING.fetch_add(1, Ordering::SeqCst);
+                wake.send(()).unwrap();
+            }
         }
         PENDING.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// The engine's second thread: moves one block after the other.
-fn mover(machine: &Machine, woken: &Receiver<()>, jobs: &Mutex<Jobs>) {
+/// One of the engine's movers: one block after the other. Now and then slower than the other.
+fn mover(machine: &Machine, woken: &Receiver<()>, jobs: &Mutex<Jobs>, dawdle: u64) {
     OURS.set(true);
+    let mut random = Random(dawdle | 1);
     while woken.recv().is_ok() {
         loop {
+            if dawdle > 0 && random.below(4) == 0 {
+                thread::sleep(Duration::from_micros(random.below(200)));
+            }
             let mut state = jobs.lock().unwrap();
-            let Some(block) = state.waiting.pop_front() else {
+            let Some(job) = state.waiting.pop_front() else {
                 state.busy = false;
                 PENDING.fetch_sub(1, Ordering::SeqCst);
                 break;
             };
             drop(state);
-            let _ = machine.migrate(block.range(), Place::Device(GPU), true);
+            // Some are outside of the memory there is: refused at once.
+            let _ = match job {
+                Job::Fetch(block) => machine.migrate(block.range(), Place::Device(GPU), true),
+                Job::Evict(block) => machine.migrate(block.range(), Place::Host, true),
+                Job::Discard(block) => machine.discard(block.range(), true),
+            };
         }
     }
 }
@@ -108,11 +138,11 @@ fn run(dawdle: u64, driven: bool) -> (u64, u64) {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let m = machine("v100-32g:memory=64MiB,host=1GiB");
     let queue = Shared::default();
-    let jobs = Mutex::new(Jobs::default());
+    let desk = Desk::default();
     let (wake, woken) = channel();
     *WAKE.get_or_init(Mutex::default).lock().unwrap() = Some(wake);
     let hooks = DeepumHooks {
-        abi: 2,
+        abi: 3,
         reserved: 0,
         pending: &raw const PENDING,
         nudge: Some(nudge),
@@ -129,10 +159,12 @@ fn run(dawdle: u64, driven: bool) -> (u64, u64) {
                 Ok(())
             })
             .unwrap();
-            let (m, queue, jobs) = (&m, &queue, &jobs);
-            let (ring, rung) = channel();
-            scope.spawn(move || looker(&woken, queue, jobs, &ring, dawdle));
-            scope.spawn(move || mover(m, &rung, jobs));
+            let (m, queue, desk) = (&m, &queue, &desk);
+            let (ring_out, rung_out) = channel();
+            let (ring_in, rung_in) = channel();
+            scope.spawn(move || looker(&woken, queue, desk, [&ring_out, &ring_in], dawdle));
+            scope.spawn(move || mover(m, &rung_out, &desk[0], dawdle * 7));
+            scope.spawn(move || mover(m, &rung_in, &desk[1], dawdle * 11));
         }
         let (s, scale) = (null_stream(&m), kernel(&m, "deepum_test_scale"));
         let x = allocate(&m, Kind::Managed, 128 * MIB).unwrap();
@@ -155,7 +187,9 @@ fn run(dawdle: u64, driven: bool) -> (u64, u64) {
         assert_eq!(totals.blocks_touched, 48 * 4);
         assert_eq!(totals.blocks_missed, 48 * 4, "block numbers 1 to 48 are nowhere near");
         assert_eq!(totals.blocks_exceeding, 48);
-        assert!(totals.h2d_user > 0, "the engine's migrates were carried out");
+        assert!(totals.h2d_user > 0 && totals.d2h_user > 0, "the engine's migrates were carried out");
+        let discarded = m.look(|state| Ok(state.memory.totals(GPU).bytes_discarded)).unwrap();
+        assert!(discarded.get() > 0, "and its discards");
     }
     (end, totals.fault_batches)
 }
@@ -179,7 +213,7 @@ fn virtual_time_does_not_depend_on_how_fast_the_engine_is() {
 fn hooks_that_make_no_sense_are_refused() {
     let m = machine("v100-32g");
     let good = DeepumHooks {
-        abi: 2,
+        abi: 3,
         reserved: 0,
         pending: &raw const PENDING,
         nudge: Some(nudge),
@@ -188,7 +222,7 @@ fn hooks_that_make_no_sense_are_refused() {
         given_up: None,
     };
     let refused = [
-        DeepumHooks { abi: 1, ..good },
+        DeepumHooks { abi: 2, ..good },
         DeepumHooks { reserved: 1, ..good },
         DeepumHooks { pending: std::ptr::null(), ..good },
         DeepumHooks { nudge: None, ..good },
@@ -200,12 +234,58 @@ fn hooks_that_make_no_sense_are_refused() {
     assert!(!m.pace.driven());
 }
 
+/// A program that waits for the end of a discard, before it uses the block again, makes no call meanwhile.
+#[test]
+fn a_discard_of_the_engine_ends_without_a_call_of_the_program() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let m = machine("v100-32g");
+    let hooks = DeepumHooks {
+        abi: 3,
+        reserved: 0,
+        pending: &raw const PENDING,
+        nudge: Some(nudge),
+        is_engine_thread: Some(is_ours),
+        may_touch: None,
+        given_up: None,
+    };
+    let block = UmBlock::containing(deepum_core::units::DevAddr(allocate(&m, Kind::Managed, 2 * MIB).unwrap()));
+    // SAFETY: the hooks outlive the machine's use of them, which ends below.
+    assert!(unsafe { m.drive(&raw const hooks) });
+    let before = m.look(|state| Ok(state.now)).unwrap();
+    let nowhere = thread::scope(|scope| {
+        let engine = scope.spawn(|| {
+            OURS.set(true);
+            (0..1000).for_each(|_| m.discard(block.range(), true).unwrap());
+            m.discard(UmBlock(7).range(), true)
+        });
+        engine.join().unwrap()
+    });
+    assert_eq!(nowhere, Err(CuError::InvalidValue));
+    assert_eq!(m.look(|state| Ok(state.now)), Ok(before));
+    // They cost their thread time all the same: what it does next begins when they are over.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            OURS.set(true);
+            m.migrate(block.range(), Place::Host, true).unwrap();
+        });
+        let ticket = loop {
+            match m.look(|state| Ok(state.hands.next())).unwrap() {
+                Some(ticket) => break ticket,
+                None => thread::yield_now(),
+            }
+        };
+        assert!(ticket.at.0 - before.0 > 1000 * m.profile.ioctl_cost.0, "{ticket:?}");
+        // SAFETY: null takes the hooks away again, and lets the thread go.
+        assert!(unsafe { m.drive(std::ptr::null()) });
+    });
+}
+
 #[test]
 fn the_end_of_the_process_lets_held_threads_go() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let m = machine("v100-32g");
     let hooks = DeepumHooks {
-        abi: 2,
+        abi: 3,
         reserved: 0,
         pending: &raw const PENDING,
         nudge: Some(nudge),
@@ -221,7 +301,7 @@ fn the_end_of_the_process_lets_held_threads_go() {
             OURS.set(true);
             m.migrate(UmBlock::containing(deepum_core::units::DevAddr(x)).range(), Place::Device(GPU), true)
         });
-        while m.look(|state| Ok(state.tickets.is_empty())).unwrap() {
+        while m.look(|state| Ok(state.hands.next().is_none())).unwrap() {
             thread::yield_now();
         }
         m.end();

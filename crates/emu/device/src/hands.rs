@@ -1,0 +1,222 @@
+//! The engine's moving threads inside the device: at most one *hand* for each direction.
+//!
+//! Problem: two threads of the engine command the device while it stands still for them. Which of them gets the device's lock
+//! first is chance, and what a fetch evicts depends on whether an eviction came before it.
+//! Idea: while the device stands still a command is only noted down. Once the engine has settled, with every thread of
+//! it idle or in here, the commands are carried out in an order of their own: outwards before inwards, then by
+//! address. One whose outcome is known at once (a refusal, a discard) lets its thread go, and the engine settles again before the
+//! next is carried out.
+//!
+//! A discard returns at the instant at which it is carried out, and its cost is paid by the next command of the same hand: the
+//! program may be waiting for the end of a discard outside every call of ours (a block that is handed out again), and virtual
+//! time, which only its calls move, would stand still for ever.
+//!
+//! While the device does not stand still (an engine that has just started, one that drives no more) nothing would come to
+//! carry a command out later, so it is carried out at once.
+
+use std::collections::BTreeMap;
+
+use deepum_core::units::{AddrRange, Nanos, Place};
+use deepum_model::Migrated;
+
+use crate::error::{CuError, CuResult};
+use crate::machine::Machine;
+use crate::state::State;
+
+/// Which of the engine's threads a command is from: outwards, or to a device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Hand {
+    /// To the host, or to nowhere.
+    Out,
+    /// To a device.
+    In,
+}
+
+/// What the device is to do to managed memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// `UVM_MIGRATE`.
+    Migrate(AddrRange, Place),
+    /// `UVM_DISCARD`; `true` unmaps.
+    Discard(AddrRange, bool),
+}
+
+impl Order {
+    /// Whose it is.
+    #[must_use]
+    pub const fn hand(self) -> Hand {
+        match self {
+            Self::Migrate(_, Place::Device(_)) => Hand::In,
+            Self::Migrate(_, Place::Host) | Self::Discard(..) => Hand::Out,
+        }
+    }
+    const fn range(self) -> AddrRange {
+        match self {
+            Self::Migrate(range, _) | Self::Discard(range, _) => range,
+        }
+    }
+}
+
+/// An engine thread that stands in a synchronous command.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Ticket {
+    /// When it is let go.
+    pub at: Nanos,
+    /// Order of arrival.
+    pub number: u64,
+    /// Whose command.
+    pub hand: Hand,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    order: Order,
+    number: u64,
+    wait: bool,
+}
+
+/// One hand's own time.
+#[derive(Clone, Copy, Default, Debug)]
+struct Own {
+    /// The instant at which it was last let go: it is awake then, and reacts at once.
+    let_go: Option<Nanos>,
+    /// It has things to do until then, whatever it was told.
+    busy_until: Nanos,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Hands {
+    /// Commands noted down.
+    asked: Vec<Asked>,
+    /// Outcomes whose threads have not seen them yet, by number.
+    answers: BTreeMap<u64, CuResult>,
+    /// Threads to be let go, soonest last.
+    tickets: Vec<Ticket>,
+    own: [Own; 2],
+    numbers: u64,
+    /// Whether the device stands still for the engine now.
+    pub(crate) still: bool,
+}
+
+impl Hands {
+    /// The thread to be let go next.
+    #[must_use]
+    pub fn next(&self) -> Option<Ticket> {
+        self.tickets.last().copied()
+    }
+    fn take(&mut self, number: u64) -> Option<Asked> {
+        let at = self.asked.iter().position(|asked| asked.number == number)?;
+        Some(self.asked.swap_remove(at))
+    }
+}
+
+impl State {
+    /// Does what `order` says at the time `at`.
+    pub(crate) fn carry_out(&mut self, order: Order, at: Nanos, machine: &Machine) -> CuResult<Migrated> {
+        let done = match order {
+            Order::Migrate(range, to) => {
+                self.migrate_count += 1;
+                if machine.config.fail_migrate.is_some_and(|n| self.migrate_count.is_multiple_of(n)) {
+                    return Err(CuError::OutOfMemory);
+                }
+                self.memory.migrate(range, to, at)
+            }
+            Order::Discard(range, unmap) => {
+                self.memory.discard(range, unmap, at).map(|done| Migrated { ordered: done, done })
+            }
+        };
+        // Also what failed half-way has moved bytes.
+        self.settle_bytes(machine.config.data);
+        Ok(done?)
+    }
+
+    /// Begins a command of the engine: either its outcome, or nothing yet and a ticket.
+    fn begin(&mut self, asked: Asked, machine: &Machine) -> Option<CuResult> {
+        let (now, own) = (self.now, asked.order.hand() as usize);
+        let Own { let_go, busy_until } = self.hands.own[own];
+        let awake = if let_go == Some(now) { now } else { now + machine.profile.engine_reaction };
+        let moved = match self.carry_out(asked.order, awake.max(busy_until), machine) {
+            Ok(moved) => moved,
+            Err(error) => return Some(Err(error)),
+        };
+        if !asked.wait {
+            return Some(Ok(()));
+        }
+        if let Order::Discard(..) = asked.order {
+            self.hands.own[own] = Own { let_go: Some(now), busy_until: moved.done };
+            return Some(Ok(()));
+        }
+        let ticket = Ticket { at: moved.done, number: asked.number, hand: asked.order.hand() };
+        let place = self.hands.tickets.partition_point(|t| *t > ticket);
+        self.hands.tickets.insert(place, ticket);
+        None
+    }
+
+    /// Carries out what was noted down, in order, up to the first command whose outcome is known at once; whether there was one.
+    pub(crate) fn serve(&mut self, machine: &Machine) -> bool {
+        loop {
+            let key = |asked: &&Asked| (asked.order.hand(), asked.order.range().start, asked.number);
+            let Some(number) = self.hands.asked.iter().min_by_key(key).map(|asked| asked.number) else { return false };
+            let Some(asked) = self.hands.take(number) else { return false };
+            if let Some(outcome) = self.begin(asked, machine) {
+                self.answer(number, outcome, machine);
+                return true;
+            }
+        }
+    }
+
+    fn answer(&mut self, number: u64, outcome: CuResult, machine: &Machine) {
+        self.hands.answers.insert(number, outcome);
+        // Before it wakes: from here on the thread is the engine's again.
+        machine.pace.hold(-1);
+        machine.released.notify_all();
+    }
+
+    /// Lets a thread go whose command is done.
+    pub(crate) fn release(&mut self, ticket: Ticket, machine: &Machine) {
+        self.hands.tickets.retain(|t| *t != ticket);
+        self.hands.own[ticket.hand as usize].let_go = Some(self.now);
+        self.answer(ticket.number, Ok(()), machine);
+    }
+
+    /// The engine drives no more: whoever stands in here goes.
+    pub(crate) fn release_all(&mut self, machine: &Machine) {
+        while self.serve(machine) {}
+        while let Some(ticket) = self.hands.next() {
+            self.release(ticket, machine);
+        }
+    }
+}
+
+impl Machine {
+    /// A command of one of the engine's threads, which is held here until it is done.
+    pub(crate) fn engine_command(&self, order: Order, wait: bool) -> CuResult {
+        let mut state = self.lock();
+        state.hands.numbers += 1;
+        let number = state.hands.numbers;
+        state.hands.asked.push(Asked { order, number, wait });
+        self.pace.hold(1);
+        loop {
+            if let Some(outcome) = state.hands.answers.remove(&number) {
+                return outcome;
+            }
+            let at_once = !state.hands.still || !self.pace.driven();
+            if self.ended() {
+                // What has not begun never will; what has, has an end that nobody will see.
+                state.hands.take(number);
+                state.hands.tickets.retain(|ticket| ticket.number != number);
+                self.pace.hold(-1);
+                return Ok(());
+            }
+            if at_once && let Some(asked) = state.hands.take(number) {
+                if let Some(outcome) = state.begin(asked, self) {
+                    self.pace.hold(-1);
+                    return outcome;
+                }
+            } else {
+                self.released.wait(&mut state);
+            }
+        }
+    }
+}
