@@ -3,6 +3,7 @@
 //! `docs/status.md`), and refuse a version they do not know.
 #![forbid(unsafe_code)]
 
+pub mod control;
 pub mod gate;
 pub mod ring;
 pub mod shared;
