@@ -116,10 +116,12 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "DEEPUM_TABLE",
-        values: "ROWS,WAYS,SUCCESSORS",
-        help: "geometry of each UM-block correlation table",
+        values: "ROWS,WAYS,SUCCESSORS[,compact|,paper]",
+        help: "geometry of each UM-block correlation table, and whether it takes memory for what is in it or all of it from \
+               the start, as in the paper",
         set: |c, v| {
-            let allowed = "rows,ways,successors: rows a power of two from 1 to 65536, ways 1 to 16, successors 1 to 16";
+            let allowed = "rows,ways,successors: rows a power of two from 1 to 65536, ways 1 to 16, successors 1 to 16; \
+                           then, if you like, compact or paper";
             parsed(v, allowed).map(|t| c.table = t)
         },
         default: |c| c.table.to_string(),

@@ -11,7 +11,7 @@
 //! Commands go into [`Queues`]; [`Engine::step`] does that too, and tells the engine of what found no room.
 
 use crate::command::{Command, Commands, Why};
-use crate::correlate::Geometry;
+use crate::correlate::{Geometry, Places};
 use crate::counters::Counters;
 use crate::event::{Event, Fault, Launch, Migration, MigrationCause};
 use crate::evict;
@@ -101,7 +101,7 @@ pub struct Snapshot {
     pub on_device: Bytes,
     /// Execution IDs given out.
     pub exec_ids: usize,
-    /// Memory of the table of execution IDs.
+    /// Memory of the table of execution IDs, and of the numbers of blocks.
     pub exec_id_bytes: Bytes,
     /// The correlation tables and the plan.
     pub tables: TableSizes,
@@ -117,6 +117,7 @@ impl Engine {
                 residency: Residency::new(config.device),
                 window: Window::default(),
                 pt_blocks: PtBlocks::default(),
+                places: Places::default(),
                 exec_ids: Interner::new(config.exec_ids),
                 counters: Counters::default(),
                 budget: blocks,
@@ -185,6 +186,7 @@ impl Engine {
     fn alloc(&mut self, range: AddrRange, out: &mut Commands) {
         self.known.residency.alloc(range);
         self.known.pt_blocks.alloc(range);
+        self.known.places.alloc(range);
         self.wake_or_sleep(out);
         if self.awake || !self.policy.populates() {
             return;
@@ -219,6 +221,7 @@ impl Engine {
             }
         });
         self.known.pt_blocks.free(range);
+        self.known.places.free(range);
         self.wake_or_sleep(out);
     }
 
@@ -399,7 +402,7 @@ impl Engine {
             managed: known.residency.managed(),
             on_device: Bytes(known.residency.blocks_on_device() as u64 * UmBlock::SIZE.get()),
             exec_ids: known.exec_ids.len(),
-            exec_id_bytes: known.exec_ids.bytes(),
+            exec_id_bytes: known.exec_ids.bytes() + known.places.bytes(),
             tables: self.policy.tables(),
         }
     }

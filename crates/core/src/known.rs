@@ -1,5 +1,6 @@
 //! What is known right now, whatever the policy: the engine keeps it, policies read it and note in it.
 
+use crate::correlate::Places;
 use crate::counters::Counters;
 use crate::exec_id::Interner;
 use crate::pt_blocks::PtBlocks;
@@ -15,6 +16,8 @@ pub struct Known {
     pub window: Window,
     /// Bounds of pointers.
     pub pt_blocks: PtBlocks,
+    /// Numbers of blocks, which the tables know them by.
+    pub places: Places,
     /// Execution IDs given out.
     pub exec_ids: Interner,
     /// What is counted.

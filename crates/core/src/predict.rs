@@ -40,7 +40,7 @@
 use std::collections::VecDeque;
 
 use crate::command::{Command, Commands, Why};
-use crate::correlate::{History, Tables};
+use crate::correlate::{History, StableBlock, Tables};
 use crate::known::Known;
 use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::{ExecId, LaunchSeq, UmBlock};
@@ -197,20 +197,22 @@ impl Predict {
         let mut stand_in = std::mem::take(&mut self.stand_in);
         let table = exec.and_then(|exec| tables.blocks_mut(exec));
         let chain = match table {
-            Some(table) if table.is_settled() => table.chain(),
+            Some(table) if table.is_settled() => Chain::Learned(table.chain()),
             _ => {
                 stand_in.clear();
                 stand_in.extend(known.window.get(seq).into_iter().flat_map(Issued::blocks));
-                &stand_in
+                Chain::Reached(&stand_in)
             }
         };
-        while let Some(&block) = chain.get(self.plan[last].walked) {
+        while let Some(block) = chain.get(self.plan[last].walked, known) {
             if self.in_plan >= room {
                 self.stand_in = stand_in;
                 return false;
             }
             self.plan[last].walked += 1;
-            self.want(last, block, known, out);
+            if let Some(block) = block {
+                self.want(last, block, known, out);
+            }
         }
         self.stand_in = stand_in;
         self.plan[last].complete = true;
@@ -294,7 +296,7 @@ impl Predict {
     pub fn restart_at(
         &mut self,
         seq: LaunchSeq,
-        block: UmBlock,
+        block: StableBlock,
         known: &mut Known,
         tables: &mut Tables,
         out: &mut Commands,
@@ -314,7 +316,9 @@ impl Predict {
             if self.in_plan >= known.fits {
                 return;
             }
-            self.want(index, next, known, out);
+            if let Some(next) = known.places.block(next) {
+                self.want(index, next, known, out);
+            }
         }
     }
 
@@ -359,6 +363,22 @@ impl Predict {
     /// Blocks that the plan is expected to need.
     pub fn planned_blocks(&self) -> usize {
         self.in_plan
+    }
+}
+
+/// Where the blocks of a planned launch are written.
+enum Chain<'a> {
+    Learned(&'a [StableBlock]),
+    Reached(&'a [UmBlock]),
+}
+
+impl Chain<'_> {
+    /// The block at `index`; nothing inside if the program has none of that number.
+    fn get(&self, index: usize, known: &Known) -> Option<Option<UmBlock>> {
+        match self {
+            Self::Learned(chain) => chain.get(index).map(|&number| known.places.block(number)),
+            Self::Reached(blocks) => blocks.get(index).copied().map(Some),
+        }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use deepum_core::command::{Command, Why};
-use deepum_core::correlate::{BlockTable, ExecTable, Geometry, History};
+use deepum_core::correlate::{BlockTable, ExecTable, Geometry, History, Layout, StableBlock};
 use deepum_core::queues::{Lane, Pushed, Queues};
 use deepum_core::units::{ExecId, LaunchSeq, UmBlock};
 use proptest::prelude::*;
 
-/// A UM-block table of full size from the start: a list for each row, newest entry first.
+/// A UM-block table: a list for each row, newest entry first.
 struct SlowTable {
     geometry: Geometry,
     rows: BTreeMap<u64, Vec<(u64, Vec<u64>)>>,
@@ -77,30 +77,57 @@ fn geometry() -> impl Strategy<Value = Geometry> {
 }
 
 proptest! {
-    /// A table that grows row by row holds at every step what one of full size would.
+    /// Both layouts hold at every step what the slow table does, and so predict the same.
     #[test]
-    fn the_block_table_agrees_with_one_of_full_size(
+    fn both_layouts_of_the_block_table_agree_with_the_slow_one(
         geometry in geometry(),
-        steps in prop::collection::vec((prop::option::of(0u64..40), 0u64..40, any::<bool>()), 1..120),
+        steps in prop::collection::vec((prop::option::of(0u32..40), 0u32..40, any::<bool>()), 1..120),
     ) {
-        let mut table = BlockTable::new(geometry);
+        let mut tables = [Layout::Compact, Layout::Paper].map(|layout| BlockTable::new(geometry.laid_out(layout)));
         let mut slow = SlowTable { geometry, rows: BTreeMap::new(), start: None, end: 0 };
         let mut fresh = true;
         for (before, block, ask) in steps {
-            slow.learn(before, block, fresh);
-            if table.learn(before.map(UmBlock), UmBlock(block)) {
-                fresh = false;
+            slow.learn(before.map(u64::from), block.into(), fresh);
+            let learned = tables.each_mut().map(|table| table.learn(before.map(StableBlock), StableBlock(block)));
+            prop_assert_eq!(learned[0], learned[1]);
+            fresh &= !learned[0];
+            for table in &mut tables {
+                for block in 0..40 {
+                    let found: Vec<u64> = table.successors(StableBlock(block)).map(|next| next.0.into()).collect();
+                    prop_assert_eq!(found, slow.successors(block.into()), "successors of {}", block);
+                }
+                prop_assert_eq!(table.start().map(|start| start.0.into()), slow.start);
+                prop_assert_eq!(table.end().map(|end| end.0.into()), Some(slow.end));
+                if ask {
+                    let chain: Vec<u64> = table.chain().iter().map(|block| block.0.into()).collect();
+                    prop_assert_eq!(chain, slow.chain());
+                }
             }
-            for block in 0..40 {
-                let found: Vec<u64> = table.successors(UmBlock(block)).map(|next| next.0).collect();
-                prop_assert_eq!(found, slow.successors(block), "successors of {}", block);
+            fresh |= ask;
+        }
+    }
+
+    /// As the paper learns: every pair of faults, in executions of random length.
+    #[test]
+    fn both_layouts_record_the_same(
+        geometry in geometry(),
+        executions in prop::collection::vec(prop::collection::vec(0u32..40, 0..12), 1..20),
+    ) {
+        let mut tables = [Layout::Compact, Layout::Paper].map(|layout| BlockTable::new(geometry.laid_out(layout)));
+        for execution in executions {
+            let mut before = None;
+            for block in execution.into_iter().map(StableBlock) {
+                tables.iter_mut().for_each(|table| table.record(before, block));
+                before = Some(block);
             }
-            prop_assert_eq!(table.start(), slow.start.map(UmBlock));
-            prop_assert_eq!(table.end(), Some(UmBlock(slow.end)));
-            if ask {
-                let chain: Vec<u64> = table.chain().iter().map(|block| block.0).collect();
-                prop_assert_eq!(chain, slow.chain());
-                fresh = true;
+            let [compact, paper] = &tables;
+            prop_assert_eq!((compact.start(), compact.end()), (paper.start(), paper.end()));
+            for block in (0..40).map(StableBlock) {
+                let followers = tables.each_ref().map(|table| table.successors(block).collect::<Vec<_>>());
+                prop_assert_eq!(&followers[0], &followers[1]);
+                let mut walks = tables.each_ref().map(|_| Vec::new());
+                tables.iter().zip(&mut walks).for_each(|(table, walk)| table.walk(block, walk));
+                prop_assert_eq!(&walks[0], &walks[1]);
             }
         }
     }

@@ -22,48 +22,36 @@
 //! time it may not be there. So after the first execution the blocks its arguments reach are judged once
 //! ([`BlockTable::settle`]): absent and not faulted, it is not used; present, it is taken to be.
 //!
-//! **Small tables stay small.** The geometry (2048 × 2 × 4) would be 160 KiB for each of thousands of
-//! execution IDs. Rows are therefore split when one overflows, until they are as many as the geometry
-//! says; only then does a row forget. Splitting loses nothing, so the contents are those of the full size.
+//! **Rows.** What is kept of the blocks, and what is forgotten when there is no room, is the business of
+//! [`super::rows`]; there are two layouts, which hold the same.
 //!
-//! Where we differ from the paper: there the end block stops the walk. Here the walk ends by itself, and
-//! the end block is where late-comers are hung.
+//! **As in the paper.** [`BlockTable::record`] learns every pair of faults and moves start and end with them; the
+//! walk of `chaining` ends at the end block. [`BlockTable::learn`] and [`BlockTable::chain`] are our form: the walk ends by itself,
+//! and the end block is where late-comers are hung. A table is used in one of the two ways.
 
-use super::Geometry;
+use super::rows::{NONE, Rows};
+use super::{Geometry, StableBlock};
 use crate::mix::Set;
-use crate::units::{Bytes, UmBlock};
-
-/// No block.
-const NONE: u32 = u32::MAX;
-
-/// A block number in 32 bits: the address is under 2^53, and CUDA's addresses are under 2^49.
-fn narrow(block: UmBlock) -> Option<u32> {
-    u32::try_from(block.0).ok().filter(|&n| n != NONE)
-}
+use crate::units::Bytes;
 
 /// See the module.
 #[derive(Debug)]
 pub struct BlockTable {
     geometry: Geometry,
-    /// Rows in use now; a power of two, at most the geometry's.
-    rows: u32,
-    /// `rows * ways` entries of `1 + successors` words: tag, then successors newest first. Within a row the
-    /// entries are ordered by last learning, newest first, and unused ones (`NONE`) are last.
-    words: Vec<u32>,
+    rows: Rows,
     start: u32,
     end: u32,
-    chain: Vec<UmBlock>,
+    chain: Vec<StableBlock>,
     chain_is_current: bool,
     settled: bool,
 }
 
 impl BlockTable {
-    /// An empty table that may grow to `geometry`.
+    /// An empty table of this geometry.
     pub fn new(geometry: Geometry) -> Self {
         Self {
             geometry,
-            rows: 1,
-            words: vec![NONE; Self::stride(geometry) * geometry.ways() as usize],
+            rows: Rows::new(geometry),
             start: NONE,
             end: NONE,
             chain: Vec::new(),
@@ -72,41 +60,31 @@ impl BlockTable {
         }
     }
 
-    const fn stride(geometry: Geometry) -> usize {
-        1 + geometry.successors() as usize
-    }
-    fn row(&self, block: u32) -> std::ops::Range<usize> {
-        let words = Self::stride(self.geometry) * self.geometry.ways() as usize;
-        let first = (block & (self.rows - 1)) as usize * words;
-        first..first + words
-    }
-    /// Index of the entry of `block` in `words`.
-    fn find(&self, block: u32) -> Option<usize> {
-        self.row(block).step_by(Self::stride(self.geometry)).find(|&at| self.words[at] == block)
-    }
-
     /// Where the chain starts.
-    pub fn start(&self) -> Option<UmBlock> {
-        (self.start != NONE).then_some(UmBlock(self.start.into()))
+    pub fn start(&self) -> Option<StableBlock> {
+        (self.start != NONE).then_some(StableBlock(self.start))
     }
     /// The last block hung onto the chain.
-    pub fn end(&self) -> Option<UmBlock> {
-        (self.end != NONE).then_some(UmBlock(self.end.into()))
+    pub fn end(&self) -> Option<StableBlock> {
+        (self.end != NONE).then_some(StableBlock(self.end))
     }
     /// What followed `block`, newest first.
-    pub fn successors(&self, block: UmBlock) -> impl Iterator<Item = UmBlock> + '_ {
-        let at = narrow(block).and_then(|n| self.find(n));
-        let list = at.map_or(&[][..], |at| &self.words[at + 1..at + Self::stride(self.geometry)]);
-        list.iter().take_while(|&&n| n != NONE).map(|&n| UmBlock(n.into()))
+    pub fn successors(&self, block: StableBlock) -> impl DoubleEndedIterator<Item = StableBlock> {
+        let found = self.rows.find(block.0, self.geometry).map(|slot| self.rows.successors(slot));
+        let count = found.map_or(0, |list| list.as_slice().len());
+        (0..count).filter_map(move |n| found.map(|list| StableBlock(list.as_slice()[n])))
     }
 
     /// Learns a fault of this execution ID. `before` is the fault before it in the same execution.
     /// Returns whether the chain as it was lacked the block.
-    pub fn learn(&mut self, before: Option<UmBlock>, block: UmBlock) -> bool {
-        let Some(new) = narrow(block) else { return false };
+    pub fn learn(&mut self, before: Option<StableBlock>, block: StableBlock) -> bool {
+        let new = block.0;
+        if new == NONE {
+            return false;
+        }
         if self.start == NONE {
             (self.start, self.end) = (new, new);
-            self.entry(new);
+            self.rows.touch(new, self.geometry);
             self.chain_is_current = false;
             return true;
         }
@@ -114,11 +92,11 @@ impl BlockTable {
         if (self.settled || self.chain_is_current) && self.chain().contains(&block) {
             return false;
         }
-        let from = before.and_then(narrow).unwrap_or(self.end);
+        let from = before.map_or(self.end, |before| before.0);
         if from == new {
             return false;
         }
-        let joins = self.find(new).is_none();
+        let joins = self.rows.find(new, self.geometry).is_none();
         self.link(from, new);
         if from == self.end && joins {
             self.end = new;
@@ -127,79 +105,61 @@ impl BlockTable {
         true
     }
 
+    /// Learns a fault as the paper does: `block` follows `before`; without one it is the first of its execution, and the start.
+    /// The last one is the end.
+    pub fn record(&mut self, before: Option<StableBlock>, block: StableBlock) {
+        if block.0 == NONE || before == Some(block) {
+            return;
+        }
+        match before {
+            Some(before) => self.link(before.0, block.0),
+            None => {
+                self.start = block.0;
+                self.rows.touch(block.0, self.geometry);
+            }
+        }
+        self.end = block.0;
+        self.chain_is_current = false;
+    }
+
     /// Whether the first execution has been judged.
     pub fn is_settled(&self) -> bool {
         self.settled
     }
 
     /// The first execution is over: hangs onto the chain what its arguments reach and was there.
-    pub fn settle(&mut self, present: impl Iterator<Item = UmBlock>) {
+    pub fn settle(&mut self, present: impl Iterator<Item = StableBlock>) {
         self.settled = true;
-        let known: Set<UmBlock> = self.chain().iter().copied().collect();
+        let known: Set<StableBlock> = self.chain().iter().copied().collect();
         for block in present.filter(|block| !known.contains(block)) {
             self.learn(None, block);
         }
+        self.rows.shrink();
     }
 
-    /// Puts `to` at the front of the successors of `from`, and gives both an entry.
+    /// Puts `to` at the front of the successors of `from`, and makes both the newest of their rows.
     fn link(&mut self, from: u32, to: u32) {
-        self.entry(to);
-        let at = self.entry(from);
-        let list = &mut self.words[at + 1..at + Self::stride(self.geometry)];
-        let place = list.iter().position(|&n| n == to).unwrap_or(list.len() - 1);
-        list[..=place].rotate_right(1);
-        list[0] = to;
-    }
-
-    /// The entry of `block`, made if need be, and now the newest of its row.
-    fn entry(&mut self, block: u32) -> usize {
-        let stride = Self::stride(self.geometry);
-        loop {
-            let row = self.row(block);
-            let (first, last) = (row.start, row.end - stride);
-            let at = row.step_by(stride).find(|&at| self.words[at] == block || self.words[at] == NONE);
-            if at.is_none() && self.rows < self.geometry.rows() {
-                self.split();
-                continue;
-            }
-            let at = at.unwrap_or(last);
-            self.words[first..at + stride].rotate_right(stride);
-            if self.words[first] != block {
-                self.words[first..first + stride].fill(NONE);
-                self.words[first] = block;
-            }
-            return first;
-        }
-    }
-
-    /// Twice as many rows. Each entry goes to its own new row; the order within rows stays.
-    fn split(&mut self) {
-        let stride = Self::stride(self.geometry);
-        self.rows *= 2;
-        let wider = vec![NONE; self.words.len() * 2];
-        let old = std::mem::replace(&mut self.words, wider);
-        for entry in old.chunks_exact(stride).filter(|entry| entry[0] != NONE) {
-            let at = self.row(entry[0]).step_by(stride).find(|&at| self.words[at] == NONE);
-            let at = at.expect("a new row takes entries from one old row of as many ways");
-            self.words[at..at + stride].copy_from_slice(entry);
-        }
+        self.rows.touch(to, self.geometry);
+        self.rows.link(from, to, self.geometry);
     }
 
     /// The blocks this execution is expected to need, in the order of need. See the module.
-    pub fn chain(&mut self) -> &[UmBlock] {
+    pub fn chain(&mut self) -> &[StableBlock] {
         if !self.chain_is_current {
             let mut chain = std::mem::take(&mut self.chain);
             chain.clear();
-            let stride = Self::stride(self.geometry);
-            let mut seen = vec![false; self.words.len() / stride];
+            let mut seen = vec![false; self.rows.slots()];
             if let Some(start) = self.start() {
                 self.follow(start, &mut seen, &mut chain);
             }
-            let entries = self.words.iter().step_by(stride).zip(&seen);
-            let mut cut_off: Vec<u32> = entries.filter(|(n, seen)| **n != NONE && !**seen).map(|(n, _)| *n).collect();
+            let entries = seen.iter().enumerate().map(|(slot, seen)| (self.rows.tag(slot), *seen));
+            let mut cut_off: Vec<u32> = entries.filter(|&(n, seen)| n != NONE && !seen).map(|(n, _)| n).collect();
             cut_off.sort_unstable();
             for block in cut_off {
-                self.follow(UmBlock(block.into()), &mut seen, &mut chain);
+                self.follow(StableBlock(block), &mut seen, &mut chain);
+            }
+            if self.settled {
+                chain.shrink_to_fit();
             }
             self.chain = chain;
             self.chain_is_current = true;
@@ -208,36 +168,34 @@ impl BlockTable {
     }
 
     /// What follows `from`, `from` included, appended to `out`.
-    pub fn walk(&self, from: UmBlock, out: &mut Vec<UmBlock>) {
-        let mut seen = vec![false; self.words.len() / Self::stride(self.geometry)];
+    pub fn walk(&self, from: StableBlock, out: &mut Vec<StableBlock>) {
+        let mut seen = vec![false; self.rows.slots()];
         self.follow(from, &mut seen, out);
     }
 
     /// Depth first, newest successor first, leaving out entries that were `seen`.
-    fn follow(&self, from: UmBlock, seen: &mut [bool], out: &mut Vec<UmBlock>) {
-        let stride = Self::stride(self.geometry);
-        let mut ahead: Vec<u32> = narrow(from).into_iter().collect();
+    fn follow(&self, from: StableBlock, seen: &mut [bool], out: &mut Vec<StableBlock>) {
+        let mut ahead: Vec<u32> = vec![from.0];
         while let Some(block) = ahead.pop() {
-            let Some(at) = self.find(block) else {
+            let Some(slot) = self.rows.find(block, self.geometry) else {
                 // Its row forgot it; the link to it is all we know.
-                let block = UmBlock(block.into());
-                if !out.contains(&block) {
-                    out.push(block);
+                if !out.contains(&StableBlock(block)) {
+                    out.push(StableBlock(block));
                 }
                 continue;
             };
-            if std::mem::replace(&mut seen[at / stride], true) {
+            if std::mem::replace(&mut seen[slot], true) {
                 continue;
             }
-            out.push(UmBlock(block.into()));
-            ahead.extend(self.words[at + 1..at + stride].iter().rev().filter(|&&n| n != NONE));
+            out.push(StableBlock(block));
+            ahead.extend(self.rows.successors(slot).as_slice().iter().rev());
         }
     }
 
     /// Memory of the table.
     pub fn bytes(&self) -> Bytes {
-        let chain = self.chain.capacity() * size_of::<UmBlock>();
-        Bytes((size_of::<Self>() + self.words.capacity() * size_of::<u32>() + chain) as u64)
+        let chain = self.chain.capacity() * size_of::<StableBlock>();
+        Bytes((size_of::<Self>() + self.rows.bytes() + chain) as u64)
     }
 }
 
@@ -248,14 +206,14 @@ mod tests {
     fn table(rows: u32, ways: u32, successors: u32) -> BlockTable {
         BlockTable::new(Geometry::new(rows, ways, successors).unwrap())
     }
-    fn execution(table: &mut BlockTable, faults: &[u64]) {
+    fn execution(table: &mut BlockTable, faults: &[u32]) {
         let mut before = None;
         for &fault in faults {
-            table.learn(before, UmBlock(fault));
-            before = Some(UmBlock(fault));
+            table.learn(before, StableBlock(fault));
+            before = Some(StableBlock(fault));
         }
     }
-    fn chain(table: &mut BlockTable) -> Vec<u64> {
+    fn chain(table: &mut BlockTable) -> Vec<u32> {
         table.chain().iter().map(|block| block.0).collect()
     }
 
@@ -264,7 +222,7 @@ mod tests {
         let mut table = table(16, 2, 4);
         execution(&mut table, &[40, 41, 57]);
         assert_eq!(chain(&mut table), [40, 41, 57]);
-        assert_eq!((table.start(), table.end()), (Some(UmBlock(40)), Some(UmBlock(57))));
+        assert_eq!((table.start(), table.end()), (Some(StableBlock(40)), Some(StableBlock(57))));
     }
 
     #[test]
@@ -284,7 +242,7 @@ mod tests {
         chain(&mut table);
         execution(&mut table, &[9, 8]);
         assert_eq!(chain(&mut table), [1, 2, 9, 8]);
-        assert_eq!(table.end(), Some(UmBlock(8)));
+        assert_eq!(table.end(), Some(StableBlock(8)));
     }
 
     #[test]
@@ -294,14 +252,14 @@ mod tests {
         chain(&mut table);
         execution(&mut table, &[1, 9]);
         assert_eq!(chain(&mut table), [1, 9, 2, 3], "newest successor first, the passed-over branch after it");
-        assert_eq!(table.end(), Some(UmBlock(3)));
+        assert_eq!(table.end(), Some(StableBlock(3)));
     }
 
     #[test]
     fn settling_adds_what_was_there_behind_the_end_once() {
         let mut table = table(16, 2, 4);
         execution(&mut table, &[3, 4]);
-        table.settle([1, 4, 2].into_iter().map(UmBlock));
+        table.settle([1, 4, 2].into_iter().map(StableBlock));
         assert_eq!(chain(&mut table), [3, 4, 1, 2]);
         assert!(table.is_settled());
     }
@@ -309,7 +267,7 @@ mod tests {
     #[test]
     fn thousands_of_faults_with_few_left_later_keep_the_chain_whole() {
         let mut table = BlockTable::new(Geometry::default());
-        let all: Vec<u64> = (1000..4000).collect();
+        let all: Vec<u32> = (1000..4000).collect();
         execution(&mut table, &all);
         let learned = chain(&mut table);
         assert_eq!(learned, all);
@@ -323,8 +281,8 @@ mod tests {
     fn a_forgotten_row_does_not_cut_off_what_came_after_it() {
         let mut table = table(4, 1, 4);
         execution(&mut table, &[0, 1, 2, 3]);
-        table.settle([5].into_iter().map(UmBlock));
-        assert_eq!(table.successors(UmBlock(1)).next(), None, "5 took the row of 1, and with it the link to 2");
+        table.settle([5].into_iter().map(StableBlock));
+        assert_eq!(table.successors(StableBlock(1)).next(), None, "5 took the row of 1, and with it the link to 2");
         assert_eq!(chain(&mut table), [0, 1, 2, 3, 5]);
     }
 
@@ -333,16 +291,38 @@ mod tests {
         let mut one = BlockTable::new(Geometry::default());
         execution(&mut one, &[5]);
         one.chain();
-        assert!(one.bytes() < Bytes(256), "{}", one.bytes());
+        assert!(one.bytes() <= Bytes(192), "{}", one.bytes());
         let mut full = BlockTable::new(Geometry::default());
         execution(&mut full, &(0..100_000).collect::<Vec<_>>());
-        assert_eq!(full.words.len(), 2048 * 2 * 5);
+        full.chain();
+        assert_eq!((full.rows.slots(), full.successors(StableBlock(99_998)).next()), (4096, Some(StableBlock(99_999))));
+        assert!(full.bytes() < Bytes::kib(128), "{}", full.bytes());
     }
 
     #[test]
-    fn an_absurd_block_number_is_not_stored() {
+    fn the_number_of_no_block_is_not_stored() {
         let mut table = table(16, 2, 4);
-        assert!(!table.learn(None, UmBlock(u64::from(u32::MAX))));
+        assert!(!table.learn(None, StableBlock(u32::MAX)));
+        table.record(None, StableBlock(u32::MAX));
         assert_eq!(table.start(), None);
+    }
+
+    #[test]
+    fn recorded_faults_move_start_and_end_and_the_newest_successor_is_first() {
+        let mut table = table(16, 2, 2);
+        let mut execution = |faults: &[u32]| {
+            let mut before = None;
+            for &fault in faults {
+                table.record(before, StableBlock(fault));
+                before = Some(StableBlock(fault));
+            }
+        };
+        execution(&[40, 41, 57]);
+        execution(&[41, 50]);
+        execution(&[41, 51, 51]);
+        assert_eq!((table.start(), table.end()), (Some(StableBlock(41)), Some(StableBlock(51))));
+        let followers: Vec<u32> = table.successors(StableBlock(41)).map(|next| next.0).collect();
+        assert_eq!(followers, [51, 50], "two successors are kept, and 57 was learned first");
+        assert_eq!(table.successors(StableBlock(51)).count(), 0);
     }
 }

@@ -20,29 +20,38 @@ use crate::units::{Bytes, ExecId};
 /// matter; the scan stays under 1 KiB.
 pub const RECORDS: usize = 64;
 
+/// No execution ID.
+pub(super) const NONE: u32 = u32::MAX;
+
 /// The last four execution IDs, oldest first; the last is the current one.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct History([Option<ExecId>; 4]);
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct History([u32; 4]);
+
+impl Default for History {
+    fn default() -> Self {
+        Self([NONE; 4])
+    }
+}
 
 impl History {
     /// What the history is once `next` has come.
     pub fn push(&mut self, next: Option<ExecId>) {
         let [_, a, b, c] = self.0;
-        self.0 = [a, b, c, next];
+        self.0 = [a, b, c, next.map_or(NONE, |id| id.0)];
     }
     /// The current one.
     pub fn current(self) -> Option<ExecId> {
-        self.0[3]
+        Some(self.0[3]).filter(|&id| id != NONE).map(ExecId)
     }
-    fn split(self) -> Option<([Option<ExecId>; 3], ExecId)> {
-        let [a, b, c, current] = self.0;
-        Some(([a, b, c], current?))
+    fn split(self) -> Option<([u32; 3], ExecId)> {
+        let [a, b, c, _] = self.0;
+        Some(([a, b, c], self.current()?))
     }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Record {
-    before: [Option<ExecId>; 3],
+    before: [u32; 3],
     next: ExecId,
 }
 
@@ -74,6 +83,8 @@ impl ExecTable {
                     entry.remove(0);
                 } else {
                     self.records += 1;
+                    // Nearly every entry has one record, and stays so.
+                    entry.reserve_exact(1);
                 }
                 entry.push(Record { before, next });
             }
@@ -103,7 +114,7 @@ mod tests {
     use super::*;
 
     fn history(ids: [u32; 4]) -> History {
-        History(ids.map(|id| Some(ExecId(id))))
+        History(ids)
     }
 
     #[test]

@@ -6,16 +6,21 @@
 //! after which, with three predecessors as context; for every execution ID a *UM-block table*
 //! ([`block`]) remembers which block faulted after which.
 //!
-//! Invariants: sizes are fixed by [`Geometry`] and stated limits; the same events give the same tables.
+//! Blocks are known by number, not by address ([`places`]), so that what is learned is as good in the next run.
+//!
+//! Invariants: sizes are fixed by [`Geometry`] and stated limits; the same events give the same tables, in either layout.
 //! Not here: walking the tables (`predict`).
 
 pub mod block;
 pub mod exec;
 mod geometry;
+pub mod places;
+mod rows;
 
 pub use block::BlockTable;
 pub use exec::{ExecTable, History};
-pub use geometry::{Geometry, GeometryError};
+pub use geometry::{Geometry, GeometryError, Layout};
+pub use places::{Places, StableBlock};
 
 use crate::units::{Bytes, ExecId};
 

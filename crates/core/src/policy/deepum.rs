@@ -13,7 +13,7 @@
 
 use super::{Policy, PolicyName, TableSizes};
 use crate::command::{Command, Commands, Why};
-use crate::correlate::{Geometry, Tables};
+use crate::correlate::{Geometry, Places, Tables};
 use crate::known::Known;
 use crate::predict::Predict;
 use crate::residency::{Ask, Block, Handle, Ticket};
@@ -47,22 +47,25 @@ impl Deepum {
         }
         let (last_seq, last) = std::mem::replace(&mut self.last_faults[stream], (seq, block));
         let before = (last_seq == seq).then_some(last);
-        if before == Some(block) || !self.tables.blocks_or_new(exec).learn(before, block) {
+        let Some(number) = known.places.number(block) else { return };
+        let before_number = before.and_then(|before| known.places.number(before));
+        if before == Some(block) || !self.tables.blocks_or_new(exec).learn(before_number, number) {
             return;
         }
         known.counters.faults_learned += 1;
-        self.predict.restart_at(seq, block, known, &mut self.tables, out);
+        self.predict.restart_at(seq, number, known, &mut self.tables, out);
     }
 
     /// Judges the first execution of an execution ID by what its arguments reach.
-    fn settle(&mut self, launch: &Issued, present: impl Fn(UmBlock) -> bool) {
+    fn settle(&mut self, launch: &Issued, places: &Places, present: impl Fn(UmBlock) -> bool) {
         let Some(exec) = launch.exec else { return };
         if launch.reach.is_empty() && self.tables.blocks_mut(exec).is_none() {
             return;
         }
         let table = self.tables.blocks_or_new(exec);
         if !table.is_settled() {
-            table.settle(launch.blocks().filter(|&block| present(block)));
+            let present = launch.blocks().filter(|&block| present(block));
+            table.settle(present.filter_map(|block| places.number(block)));
         }
     }
 }
@@ -85,7 +88,7 @@ impl Policy for Deepum {
         // Where no fault can be seen, nothing tells what is absent.
         let residency = &known.residency;
         let there = |block| residency.find(block).is_some_and(|at| residency.get(at).on_device);
-        self.settle(launch, |block| !known.faults_visible || there(block));
+        self.settle(launch, &known.places, |block| !known.faults_visible || there(block));
     }
     fn progressed(&mut self, known: &mut Known, out: &mut Commands) {
         self.predict.advance(known, &mut self.tables, out);

@@ -1,0 +1,225 @@
+//! The rows of a UM-block table, in both layouts.
+//!
+//! A table is a cache: a block's row is given by the low bits of its number, a row holds as many blocks as there are ways, and
+//! of each block the successors seen last. What is learned last is newest; a full row forgets its oldest block, a full list
+//! its oldest successor. That is all a layout has to keep, so the two differ in memory alone:
+//!
+//! ```text
+//! paper     row 0: [tag s s s s][tag s s s s]  row 1: …     every slot is there from the start
+//! compact   (tag, newest successor), ordered by row, in it newest first │ (tag, older successor), by tag, newest first
+//! ```
+//!
+//! **Compact.** Most blocks have one successor, and most tables a few blocks. So a block takes eight bytes, and each further
+//! successor eight more. Finding is a binary search, and learning shifts what lies behind; a table of the default geometry
+//! that is full is 32 KiB to shift, and learning ends with the first iterations.
+//!
+//! Not here: what is learned, and the walk through it ([`super::BlockTable`]).
+
+use super::geometry::MOST_SUCCESSORS;
+use super::{Geometry, Layout};
+
+/// No block.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Successors of one block, newest first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Successors {
+    list: [u32; MOST_SUCCESSORS],
+    len: usize,
+}
+
+impl Successors {
+    fn new(of: impl Iterator<Item = u32>) -> Self {
+        let mut all = Self { list: [NONE; MOST_SUCCESSORS], len: 0 };
+        for (place, successor) in all.list.iter_mut().zip(of) {
+            *place = successor;
+            all.len += 1;
+        }
+        all
+    }
+    pub(super) fn as_slice(&self) -> &[u32] {
+        &self.list[..self.len]
+    }
+}
+
+/// See the module. A *slot* is the place of a block; it is good until something is learned.
+#[derive(Debug)]
+pub(super) enum Rows {
+    Compact(Compact),
+    Paper(Paper),
+}
+
+impl Rows {
+    pub(super) fn new(geometry: Geometry) -> Self {
+        match geometry.layout() {
+            Layout::Compact => Self::Compact(Compact::default()),
+            Layout::Paper => Self::Paper(Paper::new(geometry)),
+        }
+    }
+    /// Slots there are, taken or not.
+    pub(super) fn slots(&self) -> usize {
+        match self {
+            Self::Compact(rows) => rows.blocks.len(),
+            Self::Paper(rows) => rows.words.len() / rows.stride,
+        }
+    }
+    /// The block in a slot, or [`NONE`].
+    pub(super) fn tag(&self, slot: usize) -> u32 {
+        match self {
+            Self::Compact(rows) => rows.blocks[slot].0,
+            Self::Paper(rows) => rows.words[slot * rows.stride],
+        }
+    }
+    /// The slot of `block`.
+    pub(super) fn find(&self, block: u32, geometry: Geometry) -> Option<usize> {
+        match self {
+            Self::Compact(rows) => rows.row(block, geometry).find(|&at| rows.blocks[at].0 == block),
+            Self::Paper(rows) => rows.row(block, geometry).find(|&at| rows.words[at * rows.stride] == block),
+        }
+    }
+    /// What followed the block in `slot`.
+    pub(super) fn successors(&self, slot: usize) -> Successors {
+        match self {
+            Self::Compact(rows) => rows.successors(slot),
+            Self::Paper(rows) => {
+                let list = &rows.words[slot * rows.stride + 1..(slot + 1) * rows.stride];
+                Successors::new(list.iter().copied().take_while(|&next| next != NONE))
+            }
+        }
+    }
+    /// Makes `block` the newest of its row; it is there now, and another one may not be.
+    pub(super) fn touch(&mut self, block: u32, geometry: Geometry) {
+        match self {
+            Self::Compact(rows) => {
+                rows.touch(block, geometry);
+            }
+            Self::Paper(rows) => {
+                rows.touch(block, geometry);
+            }
+        }
+    }
+    /// Makes `from` the newest of its row, and `to` its newest successor.
+    pub(super) fn link(&mut self, from: u32, to: u32, geometry: Geometry) {
+        match self {
+            Self::Compact(rows) => rows.link(from, to, geometry),
+            Self::Paper(rows) => rows.link(from, to, geometry),
+        }
+    }
+    /// Gives back room that nothing is in.
+    pub(super) fn shrink(&mut self) {
+        if let Self::Compact(rows) = self {
+            rows.blocks.shrink_to_fit();
+            rows.older.shrink_to_fit();
+        }
+    }
+    /// Heap memory.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Compact(rows) => (rows.blocks.capacity() + rows.older.capacity()) * size_of::<(u32, u32)>(),
+            Self::Paper(rows) => rows.words.capacity() * size_of::<u32>(),
+        }
+    }
+}
+
+/// Room for what is in it.
+#[derive(Default, Debug)]
+pub(super) struct Compact {
+    /// Blocks with their newest successor, by row; within a row newest first.
+    blocks: Vec<(u32, u32)>,
+    /// Blocks with an older successor each, by block; of one block newest first.
+    older: Vec<(u32, u32)>,
+}
+
+impl Compact {
+    fn row(&self, block: u32, geometry: Geometry) -> std::ops::Range<usize> {
+        let row = |block: u32| block & (geometry.rows() - 1);
+        let first = self.blocks.partition_point(|&(tag, _)| row(tag) < row(block));
+        let taken = self.blocks[first..].iter().take(geometry.ways() as usize);
+        first..first + taken.take_while(|&&(tag, _)| row(tag) == row(block)).count()
+    }
+    /// Where the older successors of `block` are.
+    fn older(&self, block: u32) -> std::ops::Range<usize> {
+        let first = self.older.partition_point(|&(tag, _)| tag < block);
+        first..first + self.older[first..].iter().take_while(|&&(tag, _)| tag == block).count()
+    }
+    fn successors(&self, slot: usize) -> Successors {
+        let (tag, newest) = self.blocks[slot];
+        let older = self.older[self.older(tag)].iter().map(|&(_, next)| next);
+        Successors::new(Some(newest).filter(|&next| next != NONE).into_iter().chain(older))
+    }
+    fn touch(&mut self, block: u32, geometry: Geometry) -> usize {
+        let row = self.row(block, geometry);
+        let first = row.start;
+        if let Some(at) = row.clone().find(|&at| self.blocks[at].0 == block) {
+            self.blocks[first..=at].rotate_right(1);
+        } else if row.len() < geometry.ways() as usize {
+            self.blocks.insert(first, (block, NONE));
+        } else {
+            let (forgotten, _) = self.blocks[row.end - 1];
+            self.older.drain(self.older(forgotten));
+            self.blocks[row].rotate_right(1);
+            self.blocks[first] = (block, NONE);
+        }
+        first
+    }
+    fn link(&mut self, from: u32, to: u32, geometry: Geometry) {
+        let at = self.touch(from, geometry);
+        let newest = self.blocks[at].1;
+        if newest == to {
+            return;
+        }
+        self.blocks[at].1 = to;
+        if newest == NONE {
+            return;
+        }
+        let older = self.older(from);
+        match self.older[older.clone()].iter().position(|&(_, next)| next == to) {
+            Some(place) => self.older[older.start..=older.start + place].rotate_right(1),
+            None if older.len() + 1 < geometry.successors() as usize => self.older.insert(older.start, (from, newest)),
+            None if older.is_empty() => return,
+            None => self.older[older.clone()].rotate_right(1),
+        }
+        self.older[older.start] = (from, newest);
+    }
+}
+
+/// Room for everything.
+#[derive(Debug)]
+pub(super) struct Paper {
+    /// `rows * ways` slots of a tag and its successors newest first; within a row the slots are newest first, and vacant
+    /// ones last.
+    words: Vec<u32>,
+    stride: usize,
+}
+
+impl Paper {
+    fn new(geometry: Geometry) -> Self {
+        let stride = 1 + geometry.successors() as usize;
+        Self { words: vec![NONE; stride * geometry.ways() as usize * geometry.rows() as usize], stride }
+    }
+    /// Slots of the row of `block`.
+    #[allow(clippy::unused_self, reason = "as the other layout has it")]
+    fn row(&self, block: u32, geometry: Geometry) -> std::ops::Range<usize> {
+        let ways = geometry.ways() as usize;
+        let first = (block & (geometry.rows() - 1)) as usize * ways;
+        first..first + ways
+    }
+    fn touch(&mut self, block: u32, geometry: Geometry) -> usize {
+        let row = self.row(block, geometry);
+        let (first, last) = (row.start * self.stride, row.end - 1);
+        let at = row.clone().find(|&at| [block, NONE].contains(&self.words[at * self.stride])).unwrap_or(last);
+        self.words[first..(at + 1) * self.stride].rotate_right(self.stride);
+        if self.words[first] != block {
+            self.words[first..first + self.stride].fill(NONE);
+            self.words[first] = block;
+        }
+        row.start
+    }
+    fn link(&mut self, from: u32, to: u32, geometry: Geometry) {
+        let at = self.touch(from, geometry) * self.stride;
+        let list = &mut self.words[at + 1..at + self.stride];
+        let place = list.iter().position(|&next| next == to).unwrap_or(list.len() - 1);
+        list[..=place].rotate_right(1);
+        list[0] = to;
+    }
+}
