@@ -101,7 +101,8 @@ impl Bridge {
                 return Self { support, queue, va_space };
             }
         };
-        match attach(&kernel, &fds, entries) {
+        let attached = QueueMemory::new(entries).map_err(Unavailable::Memory);
+        match attached.and_then(|memory| attach(&kernel, &fds, memory)) {
             Ok((tracker, uvm)) => {
                 let space = Arc::new(VaSpace::new(kernel, fds, uvm, gpus, &support));
                 let queue = ToolsQueue::new(tracker, Arc::clone(&space), !support.is_known());
@@ -130,11 +131,16 @@ pub(crate) struct Tracker {
 struct TrackerFd {
     kernel: Arc<dyn Kernel>,
     fd: OwnedFd,
+    /// Whether we attached it; if not, others go on with it after us.
+    ours: bool,
 }
 
 impl Drop for TrackerFd {
     /// Closing would do, but a forked child may hold the file open.
     fn drop(&mut self) {
+        if !self.ours {
+            return;
+        }
         let mut params = Params::default();
         params.put_u64(offset_of!(sys::EnableEvents, event_type_flags), u64::MAX);
         // SAFETY: no address among the parameters. A driver that refuses has nothing enabled.
@@ -143,6 +149,11 @@ impl Drop for TrackerFd {
 }
 
 impl Tracker {
+    /// `ours`: whether the driver shall put nothing more once this is dropped.
+    pub(crate) fn new(kernel: Arc<dyn Kernel>, fd: OwnedFd, memory: QueueMemory, ours: bool) -> Self {
+        Self { tools: TrackerFd { kernel, fd, ours }, memory: Arc::new(memory) }
+    }
+
     /// Readable when there are notices, most of the time: the driver can lose a wake-up (facts 2.2), so wait with a timeout.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.tools.fd.as_fd()
@@ -157,10 +168,13 @@ const EVENTS: u64 = 1 << sys::event::MIGRATION
     | 1 << sys::event::MAP_REMOTE;
 
 /// Facts 2.8. Gives the tracker, and which of `fds` is the address space.
-fn attach(kernel: &Arc<dyn Kernel>, fds: &[OwnedFd], entries: u32) -> Result<(Tracker, usize), Unavailable> {
+pub(crate) fn attach(
+    kernel: &Arc<dyn Kernel>,
+    fds: &[OwnedFd],
+    memory: QueueMemory,
+) -> Result<(Tracker, usize), Unavailable> {
     let fd = kernel.open_tools().map_err(Unavailable::ToolsNode)?;
-    let memory = Arc::new(QueueMemory::new(entries).map_err(Unavailable::Memory)?);
-    let tracker = Tracker { tools: TrackerFd { kernel: Arc::clone(kernel), fd }, memory };
+    let tracker = Tracker::new(Arc::clone(kernel), fd, memory, true);
 
     let mut refusal = None;
     let found = fds.iter().position(|uvm| match init(&**kernel, &tracker, uvm.as_fd()) {
@@ -216,7 +230,7 @@ fn init(kernel: &dyn Kernel, tracker: &Tracker, uvm: BorrowedFd<'_>) -> Result<(
 }
 
 /// The first descriptor that answers as an address space; for when no tracker told us.
-fn find_va_space(kernel: &dyn Kernel, fds: &[OwnedFd]) -> Option<usize> {
+pub(crate) fn find_va_space(kernel: &dyn Kernel, fds: &[OwnedFd]) -> Option<usize> {
     fds.iter().position(|fd| uuid_table(kernel, fd.as_fd()).is_ok())
 }
 

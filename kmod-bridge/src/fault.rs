@@ -144,6 +144,16 @@ impl ToolsQueue {
         }
     }
 
+    /// Leaves out what waits, and what was dropped so far: it was said to somebody else.
+    pub(crate) fn skip(&mut self) {
+        let capacity = self.tracker.memory.capacity();
+        self.get = self.put() & (capacity - 1);
+        self.give_back();
+        let mut said = Vec::new();
+        self.lost(&mut said);
+        self.stats = QueueStats::default();
+    }
+
     /// Whether there is nothing to read; two loads, no system call.
     pub fn is_empty(&self) -> bool {
         self.broken.is_some() || self.put() == self.get
@@ -203,11 +213,15 @@ impl ToolsQueue {
                 break;
             }
         }
-        // Both indexes, with release: our reads of the entries are over before the driver may write there again.
+        self.give_back();
+        result
+    }
+
+    /// Both indexes, with release: our reads of the entries are over before the driver may write there again.
+    fn give_back(&self) {
         let control = |at| self.tracker.memory.control_u32(at);
         control(offset_of!(sys::Control, get_ahead)).store(self.get, Ordering::Release);
         control(offset_of!(sys::Control, get_behind)).store(self.get, Ordering::Release);
-        result
     }
 
     /// GPUs join the address space one by one, so the table is read again while some GPU of ours is not in it.

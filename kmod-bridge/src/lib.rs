@@ -1,14 +1,15 @@
 //! The only code that knows an nvidia-uvm ioctl.
 //!
 //! A stock NVIDIA driver tells any process about the page faults and migrations of its own unified memory, through the
-//! *tools queue*, and moves pages on request. This package attaches to both from inside the process.
+//! *tools queue*, and moves pages on request. This package attaches to both from inside the process, and lets another process use them.
 //!
 //! Three floors. [`sys`]: numbers and layouts. [`raw`]: owned descriptors, mapped memory, `Result`; `unsafe` ends there.
-//! Above, safe code: [`version`] (known, unknown, refused), [`attach`], [`fault`] (stage 3) and [`migrate`].
+//! Above, safe code: [`version`] (known, unknown, refused), [`attach`], [`adopt`], [`fault`] (stage 3) and [`migrate`].
 //!
 //! A driver that is missing, refuses, or is not known is an ordinary condition, never a failure: [`Bridge::open`] says what there is.
 //! Not here: when to read and what to move.
 
+pub mod adopt;
 pub mod attach;
 pub mod fault;
 pub mod migrate;

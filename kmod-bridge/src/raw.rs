@@ -5,7 +5,7 @@
 
 use crate::sys::{self, NvStatus, request};
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::fmt;
 use std::fs;
@@ -220,6 +220,39 @@ impl QueueMemory {
     /// # Errors
     /// If `capacity` is no power of two from 2 to 2²⁴ (1 GiB of notices), or memory is short.
     pub fn new(capacity: u32) -> io::Result<Self> {
+        let (control_at, len) = Self::layout(capacity)?;
+        // SAFETY: a new mapping at an address the kernel picks.
+        let base =
+            unsafe { mmap_anonymous(None, len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED) }?;
+        Ok(Self { base, len, capacity, control_at })
+    }
+
+    /// The memory of `file`, which must be as long as a queue of `capacity` entries and sealed against becoming shorter.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; and if the file is of another length, can become shorter, or cannot be mapped.
+    pub fn of_file(capacity: u32, file: BorrowedFd<'_>) -> io::Result<Self> {
+        let (control_at, len) = Self::layout(capacity)?;
+        let refuse = |text: String| Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        let have = nix::sys::stat::fstat(file)?.st_size;
+        if usize::try_from(have).ok() != Some(len.get()) {
+            return refuse(format!("memory of the tools queue: {have} bytes; {capacity} entries need {len}"));
+        }
+        let seals = fcntl(file, FcntlArg::F_GET_SEALS).unwrap_or(0);
+        if seals & libc::F_SEAL_SHRINK == 0 {
+            return refuse("memory of the tools queue: not sealed against shrinking".to_owned());
+        }
+        // SAFETY: a new mapping at an address the kernel picks, of a file that stays at least this long.
+        let base =
+            unsafe { mmap(None, len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, file, 0) }?;
+        Ok(Self { base, len, capacity, control_at })
+    }
+
+    /// Where the control page is in the memory of a queue, and how long that is.
+    ///
+    /// # Errors
+    /// For a number of entries that is not allowed.
+    pub fn layout(capacity: u32) -> io::Result<(usize, NonZeroUsize)> {
         if !capacity.is_power_of_two() || !(2..=1 << 24).contains(&capacity) {
             let text = format!("tools queue of {capacity} entries: allowed are powers of two from 2 to 2^24");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -228,11 +261,7 @@ impl QueueMemory {
         let page = page_size();
         let control_at = (capacity as usize * sys::ENTRY_BYTES).next_multiple_of(page);
         let len = control_at + size_of::<sys::Control>().next_multiple_of(page);
-        let len = NonZeroUsize::new(len).expect("the control page alone is longer than 0");
-        // SAFETY: a new mapping at an address the kernel picks.
-        let base =
-            unsafe { mmap_anonymous(None, len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED) }?;
-        Ok(Self { base, len, capacity, control_at })
+        Ok((control_at, NonZeroUsize::new(len).expect("the control page alone is longer than 0")))
     }
 
     /// Number of entries; a power of two.
