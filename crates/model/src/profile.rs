@@ -121,6 +121,12 @@ pub enum ProfileError {
         /// What is wrong with it.
         what: String,
     },
+    /// No number of this name in a profile.
+    #[error("device profiles have no number {key:?}; there are: {}", Profile::keys().collect::<Vec<_>>().join(", "))]
+    Key {
+        /// As asked for.
+        key: String,
+    },
     /// A number outside its sane range.
     #[error("device profile {name}: {key} = {value} is outside {low} to {high}")]
     Range {
@@ -151,6 +157,15 @@ macro_rules! numbers {
                     });
                 })*
                 Ok(())
+            }
+
+            const KEYS: &'static [&'static str] = &[$(stringify!($key)),*];
+
+            fn get_mut(&mut self, key: &str) -> Option<&mut f64> {
+                match key {
+                    $(stringify!($key) => Some(&mut self.$key),)*
+                    _ => None,
+                }
             }
         }
     };
@@ -216,11 +231,25 @@ impl Profile {
     /// [`ProfileError::Unknown`] lists the names there are. The other variants cannot come from the profiles
     /// that are built in (a test loads them all).
     pub fn named(name: &str) -> Result<Self, ProfileError> {
+        Self::scaled(name, &[])
+    }
+
+    /// The profile called `name`, with numbers of its files scaled to a percentage: what a result owes to one of them.
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`] and [`ProfileError::Key`] list what there is. [`ProfileError::Range`]: the scaled number is outside
+    /// what any profile may have.
+    pub fn scaled(name: &str, scales: &[(String, u32)]) -> Result<Self, ProfileError> {
         let (name, card) = CARDS
             .into_iter()
             .find(|(known, _)| *known == name)
             .ok_or_else(|| ProfileError::Unknown { name: name.to_owned() })?;
-        Self::parse(name, card, DRIVER)
+        Self::parse(name, card, DRIVER, scales)
+    }
+
+    /// The numbers that [`Profile::scaled`] can scale, card first.
+    pub fn keys() -> impl Iterator<Item = &'static str> {
+        Card::KEYS.iter().chain(Driver::KEYS).copied()
     }
 
     /// Roofline time of a kernel that touches `bytes` of device memory and does `flops` operations.
@@ -239,11 +268,16 @@ impl Profile {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "every number was checked to be in a range that fits")]
-    fn parse(name: &'static str, card: &str, driver: &str) -> Result<Self, ProfileError> {
+    fn parse(name: &'static str, card: &str, driver: &str, scales: &[(String, u32)]) -> Result<Self, ProfileError> {
         let form =
             |file: &str, e: toml::de::Error| ProfileError::Form { name: file.to_owned(), what: e.message().to_owned() };
-        let CardFile { device_name, card } = toml::from_str(card).map_err(|e| form(name, e))?;
-        let driver: Driver = toml::from_str(driver).map_err(|e| form("driver", e))?;
+        let CardFile { device_name, mut card } = toml::from_str(card).map_err(|e| form(name, e))?;
+        let mut driver: Driver = toml::from_str(driver).map_err(|e| form("driver", e))?;
+        for (key, percent) in scales {
+            let number = card.get_mut(key).or_else(|| driver.get_mut(key));
+            let number = number.ok_or_else(|| ProfileError::Key { key: key.clone() })?;
+            *number *= f64::from(*percent) / 100.0;
+        }
         card.check(name)?;
         driver.check("driver")?;
         let rate = |tflops: f64| tflops * 1e12 * card.flops_achieved_percent / 100.0;
@@ -317,11 +351,25 @@ mod tests {
     #[test]
     fn a_slip_of_a_power_of_ten_is_refused() {
         let card = CARDS[1].1.replace("fp32_tflops = ", "fp32_tflops = 1000");
-        let error = Profile::parse("v100-32g", &card, DRIVER).unwrap_err();
+        let error = Profile::parse("v100-32g", &card, DRIVER, &[]).unwrap_err();
         assert!(matches!(error, ProfileError::Range { key: "fp32_tflops", .. }), "{error}");
         let card = CARDS[1].1.replace("sms = ", "smss = ");
-        let error = Profile::parse("v100-32g", &card, DRIVER).unwrap_err();
+        let error = Profile::parse("v100-32g", &card, DRIVER, &[]).unwrap_err();
         assert!(matches!(error, ProfileError::Form { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_number_can_be_scaled_and_a_wrong_one_is_refused() {
+        let scale = |key: &str, percent| Profile::scaled("v100-32g", &[(key.to_owned(), percent)]);
+        let plain = Profile::named("v100-32g").unwrap();
+        let half = scale("h2d_gb_s", 50).unwrap();
+        assert_eq!((half.h2d_bandwidth, half.d2h_bandwidth), (plain.h2d_bandwidth / 2.0, plain.d2h_bandwidth));
+        assert_eq!(scale("block_ns", 150).unwrap().block_cost, Nanos(11_250));
+        assert_eq!(Profile { block_cost: plain.block_cost, ..scale("block_ns", 150).unwrap() }, plain);
+        let error = scale("h2d", 50).unwrap_err().to_string();
+        assert!(error.contains("\"h2d\"") && error.contains("h2d_gb_s") && error.contains("batch_ns"), "{error}");
+        let error = scale("memory_achieved_percent", 150).unwrap_err().to_string();
+        assert!(error.contains("memory_achieved_percent = 135 is outside 50 to 100"), "{error}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use deepum_core::units::{Bytes, Nanos};
+use deepum_model::Profile;
 
 /// Environment variable read by the stand-in `libcuda.so.1`.
 pub const VARIABLE: &str = "DEEPUM_EMU";
@@ -24,6 +25,8 @@ pub struct Config {
     pub memory: Option<Bytes>,
     /// Host memory instead of the profile's.
     pub host: Option<Bytes>,
+    /// Numbers of the profile's files, each scaled to a percentage.
+    pub scale: Vec<(String, u32)>,
     /// Driver branch played by the character devices and `cuDriverGetVersion`.
     pub driver: u16,
     /// Number of equal devices.
@@ -68,6 +71,7 @@ impl Config {
             profile: profile.to_owned(),
             memory: None,
             host: None,
+            scale: Vec::new(),
             driver: 580,
             devices: 1,
             seed: 1,
@@ -97,6 +101,10 @@ impl Config {
             };
             config.set(key, value)?;
         }
+        // Known only when all of them are: two may scale the same number.
+        if let Err(error) = Profile::scaled(profile, &config.scale) {
+            return refuse("scale of", profile, error.to_string());
+        }
         Ok(config)
     }
 
@@ -104,6 +112,10 @@ impl Config {
         match key {
             "memory" => self.memory = Some(size(key, value)?),
             "host" => self.host = Some(size(key, value)?),
+            "scale" => match value.split_once('*').map(|(key, percent)| (key, percent.parse())) {
+                Some((key, Ok(percent @ 1..=1000))) => self.scale.push((key.to_owned(), percent)),
+                _ => return refuse(key, value, "NUMBER*PERCENT, a number of the profile and 1 to 1000"),
+            },
             "copy" => self.copy_limit = size(key, value)?,
             "kernels" => self.kernels = Some(PathBuf::from(value)),
             "driver" => match value.parse() {
@@ -136,8 +148,7 @@ impl Config {
     }
 }
 
-const KEYS: &str =
-    "keys are memory, host, driver, devices, seed, data, copy, tools, drop_notices, fail_migrate, late_us, kernels";
+const KEYS: &str = "keys are memory, host, scale, driver, devices, seed, data, copy, tools, drop_notices, fail_migrate, late_us, kernels";
 
 fn flag(key: &str, value: &str) -> Result<bool, ConfigError> {
     match value {
@@ -173,9 +184,13 @@ mod tests {
 
     #[test]
     fn a_full_line_is_read() {
-        let got = Config::parse("h200:memory=24GiB,driver=550,devices=2,data=1,late_us=5,tools=missing", &PROFILES);
+        let got = Config::parse(
+            "h200:memory=24GiB,driver=550,devices=2,data=1,late_us=5,tools=missing,scale=h2d_gb_s*50",
+            &PROFILES,
+        );
         let want = Config {
             memory: Some(Bytes::gib(24)),
+            scale: vec![("h2d_gb_s".to_owned(), 50)],
             driver: 550,
             devices: 2,
             data: true,
@@ -194,6 +209,10 @@ mod tests {
         assert!(text("h200:memroy=1GiB").starts_with("DEEPUM_EMU: unknown key `memroy`: keys are memory"));
         assert!(text("h200:memory=0").contains("memory `0`"));
         assert!(text("h200:memory=99999999999TiB").contains("TiB"));
+        assert!(text("h200:scale=h2d_gb_s").contains("scale `h2d_gb_s`: NUMBER*PERCENT"));
+        assert!(text("h200:scale=h2d_gb_s*0").contains("1 to 1000"));
+        assert!(text("h200:scale=h2d*50").contains("scale of `h200`: device profiles have no number \"h2d\""));
+        assert!(text("h200:scale=sms*500").contains("sms = 660 is outside 1 to 256"));
         assert!(text("h200:data").contains("not key=value `data`"));
     }
 }

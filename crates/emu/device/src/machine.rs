@@ -80,7 +80,7 @@ impl Machine {
     /// # Errors
     /// If there is no such profile.
     pub fn with_space_from(config: Config, log: Option<LogWriter>, skip: Bytes) -> Result<Self, ProfileError> {
-        let profile = Profile::named(&config.profile)?;
+        let profile = Profile::scaled(&config.profile, &config.scale)?;
         let state = State::new(&config, &profile, log, skip);
         Ok(Self {
             config,
