@@ -75,8 +75,9 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "DEEPUM_POLICY",
-        values: "demand|next_block|deepum",
-        help: "who decides what moves when: the driver alone, the block after each fault, or the correlation tables",
+        values: "demand|next_block|deepum|deepum_paper",
+        help: "who decides what moves when: the driver alone, the block after each fault, the correlation tables with our plan, \
+               or with chaining as in the paper",
         set: |c, v| parsed(v, one_of(&PolicyName::ALL.map(PolicyName::as_str))).map(|p| c.policy = p),
         default: |c| c.policy.to_string(),
     },

@@ -8,6 +8,7 @@
 //! the pipeline: [`exec_id`], [`correlate`], [`predict`], [`queues`]; [`policy`] puts them together.
 #![forbid(unsafe_code)]
 
+pub mod chaining;
 pub mod command;
 pub mod correlate;
 pub mod counters;

@@ -158,6 +158,11 @@ fn deepum_within_a_budget() {
     two_iterations(Play::new(PolicyName::Deepum, 12, 6), false).check("deepum_budget.txt");
 }
 
+#[test]
+fn deepum_paper() {
+    two_iterations(Play::new(PolicyName::DeepumPaper, 6, 6), true).check("deepum_paper.txt");
+}
+
 /// Another launch comes than predicted: what only the predicted ones wanted is taken back.
 #[test]
 fn deepum_contradicted() {

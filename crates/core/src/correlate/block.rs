@@ -25,8 +25,8 @@
 //! **Rows.** What is kept of the blocks, and what is forgotten when there is no room, is the business of
 //! [`super::rows`]; there are two layouts, which hold the same.
 //!
-//! **As in the paper.** [`BlockTable::record`] learns every pair of faults and moves start and end with them; the
-//! walk of `chaining` ends at the end block. [`BlockTable::learn`] and [`BlockTable::chain`] are our form: the walk ends by itself,
+//! **As in the paper.** [`BlockTable::record`] learns every pair of faults, [`BlockTable::bound`] the first and the last one;
+//! `chaining` walks to the end block. [`BlockTable::learn`] and [`BlockTable::chain`] are our form: the walk ends by itself,
 //! and the end block is where late-comers are hung. A table is used in one of the two ways.
 
 use super::rows::{NONE, Rows};
@@ -105,20 +105,21 @@ impl BlockTable {
         true
     }
 
-    /// Learns a fault as the paper does: `block` follows `before`; without one it is the first of its execution, and the start.
-    /// The last one is the end.
+    /// Learns a fault as the paper does: `block` was missed after `before`, in the same execution.
     pub fn record(&mut self, before: Option<StableBlock>, block: StableBlock) {
         if block.0 == NONE || before == Some(block) {
             return;
         }
         match before {
             Some(before) => self.link(before.0, block.0),
-            None => {
-                self.start = block.0;
-                self.rows.touch(block.0, self.geometry);
-            }
+            None => self.rows.touch(block.0, self.geometry),
         }
-        self.end = block.0;
+        self.chain_is_current = false;
+    }
+
+    /// An execution began with a fault on `first` and ended with one on `last`: the start and end block of the paper.
+    pub fn bound(&mut self, first: StableBlock, last: StableBlock) {
+        (self.start, self.end) = (first.0, last.0);
         self.chain_is_current = false;
     }
 
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_faults_move_start_and_end_and_the_newest_successor_is_first() {
+    fn of_recorded_faults_the_newest_successor_is_first() {
         let mut table = table(16, 2, 2);
         let mut execution = |faults: &[u32]| {
             let mut before = None;
@@ -320,9 +321,11 @@ mod tests {
         execution(&[40, 41, 57]);
         execution(&[41, 50]);
         execution(&[41, 51, 51]);
-        assert_eq!((table.start(), table.end()), (Some(StableBlock(41)), Some(StableBlock(51))));
         let followers: Vec<u32> = table.successors(StableBlock(41)).map(|next| next.0).collect();
         assert_eq!(followers, [51, 50], "two successors are kept, and 57 was learned first");
         assert_eq!(table.successors(StableBlock(51)).count(), 0);
+        assert_eq!(table.start(), None);
+        table.bound(StableBlock(40), StableBlock(57));
+        assert_eq!((table.start(), table.end()), (Some(StableBlock(40)), Some(StableBlock(57))));
     }
 }

@@ -93,9 +93,19 @@ impl ExecTable {
 
     /// What is expected after `history`; nothing if its current ID was never followed by anything.
     pub fn next(&self, history: History) -> Option<ExecId> {
-        let (before, current) = history.split()?;
-        let entry = self.entries.get(current.0 as usize)?;
+        let (before, entry) = self.entry(history)?;
         entry.iter().rfind(|record| record.before == before).or(entry.last()).map(|record| record.next)
+    }
+
+    /// What came after `history` the last time; nothing if it was never followed by anything. This is the paper's lookup.
+    pub fn next_in_context(&self, history: History) -> Option<ExecId> {
+        let (before, entry) = self.entry(history)?;
+        entry.iter().rfind(|record| record.before == before).map(|record| record.next)
+    }
+
+    fn entry(&self, history: History) -> Option<([u32; 3], &[Record])> {
+        let (before, current) = history.split()?;
+        Some((before, self.entries.get(current.0 as usize)?))
     }
 
     /// Records in all entries.
@@ -125,6 +135,8 @@ mod tests {
         assert_eq!(table.next(history([7, 3, 9, 4])), Some(ExecId(5)));
         assert_eq!(table.next(history([2, 2, 9, 4])), Some(ExecId(8)));
         assert_eq!(table.next(history([1, 1, 1, 4])), Some(ExecId(8)), "unknown context: the newest");
+        assert_eq!(table.next_in_context(history([1, 1, 1, 4])), None);
+        assert_eq!(table.next_in_context(history([7, 3, 9, 4])), Some(ExecId(5)));
         assert_eq!(table.next(history([7, 3, 9, 6])), None, "never seen as current");
         assert_eq!(table.records(), 2);
     }

@@ -40,6 +40,11 @@ impl Tables {
     }
 
     /// The UM-block table of `exec`, if it has one.
+    pub fn blocks(&self, exec: ExecId) -> Option<&BlockTable> {
+        self.blocks.get(exec.0 as usize)?.as_deref()
+    }
+
+    /// The UM-block table of `exec`, to learn into, if it has one.
     pub fn blocks_mut(&mut self, exec: ExecId) -> Option<&mut BlockTable> {
         self.blocks.get_mut(exec.0 as usize)?.as_deref_mut()
     }

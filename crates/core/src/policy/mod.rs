@@ -4,6 +4,7 @@
 //! policy never moves anything and has no clock, lock or randomness.
 
 mod deepum;
+mod deepum_paper;
 mod demand;
 mod next_block;
 
@@ -11,6 +12,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use deepum::Deepum;
+pub use deepum_paper::DeepumPaper;
 pub use demand::Demand;
 pub use next_block::NextBlock;
 
@@ -79,9 +81,11 @@ pub enum PolicyName {
     Demand,
     /// On a fault, that block and the next one.
     NextBlock,
-    /// Correlation tables and chaining (DeepUM, ASPLOS'23).
+    /// Correlation tables, and a plan over what was issued and what they predict.
     #[default]
     Deepum,
+    /// Correlation tables and chaining exactly as in the paper (DeepUM, ASPLOS'23).
+    DeepumPaper,
 }
 
 /// A policy nobody knows.
@@ -91,7 +95,7 @@ pub struct UnknownPolicy(String);
 
 impl PolicyName {
     /// All of them, plainest first.
-    pub const ALL: [Self; 3] = [Self::Demand, Self::NextBlock, Self::Deepum];
+    pub const ALL: [Self; 4] = [Self::Demand, Self::NextBlock, Self::Deepum, Self::DeepumPaper];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -99,6 +103,7 @@ impl PolicyName {
             Self::Demand => "demand",
             Self::NextBlock => "next_block",
             Self::Deepum => "deepum",
+            Self::DeepumPaper => "deepum_paper",
         }
     }
 
@@ -108,6 +113,7 @@ impl PolicyName {
             Self::Demand => Box::new(Demand),
             Self::NextBlock => Box::new(NextBlock),
             Self::Deepum => Box::new(Deepum::new(degree, geometry)),
+            Self::DeepumPaper => Box::new(DeepumPaper::new(degree, geometry)),
         }
     }
 }
@@ -136,6 +142,6 @@ mod tests {
             assert_eq!(name.build(32, Geometry::default()).name(), name);
         }
         let error = "deepun".parse::<PolicyName>().unwrap_err().to_string();
-        assert_eq!(error, "unknown policy `deepun`; known are demand, next_block, deepum");
+        assert_eq!(error, "unknown policy `deepun`; known are demand, next_block, deepum, deepum_paper");
     }
 }

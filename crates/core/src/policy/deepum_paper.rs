@@ -1,0 +1,104 @@
+//! `deepum_paper`: correlation prefetching as the paper describes it (DeepUM, ASPLOS'23, section 4), where [`super::Deepum`] differs.
+//!
+//! It learns from faults alone: every pair of blocks that faulted one after the other in one execution, and the first and the
+//! last of them. What it predicts, [`crate::chaining`] says. The rest of the paper is set beside it: `docs/policies.md` has the
+//! variables. Nothing is populated ahead of its first touch, and no launch waits at the gate.
+
+use super::deepum::fetch_now;
+use super::{Policy, PolicyName, TableSizes};
+use crate::chaining::Chaining;
+use crate::command::Commands;
+use crate::correlate::{Geometry, StableBlock, Tables};
+use crate::known::Known;
+use crate::residency::Handle;
+use crate::units::{LaunchSeq, UmBlock};
+use crate::window::Issued;
+
+/// Faults of one execution.
+#[derive(Clone, Copy, Debug)]
+struct Faults {
+    seq: LaunchSeq,
+    first: StableBlock,
+    last: StableBlock,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct DeepumPaper {
+    tables: Tables,
+    chaining: Chaining,
+    /// For each stream the launch that faulted last there.
+    faults: Vec<Option<Faults>>,
+}
+
+impl DeepumPaper {
+    /// Chains `degree` launches ahead, with tables of this geometry.
+    pub fn new(degree: u32, geometry: Geometry) -> Self {
+        Self { tables: Tables::new(geometry), chaining: Chaining::new(degree), faults: Vec::new() }
+    }
+
+    fn learn(&mut self, block: UmBlock, known: &mut Known, out: &mut Commands) {
+        let Some(launch) = known.window.attribute(block) else {
+            known.counters.faults_unattributed += 1;
+            return;
+        };
+        let (seq, stream) = (launch.seq, launch.stream.0 as usize);
+        let (Some(exec), Some(number)) = (launch.exec, known.places.number(block)) else { return };
+        if self.faults.len() <= stream {
+            self.faults.resize(stream + 1, None);
+        }
+        let before = self.faults[stream].filter(|before| before.seq == seq);
+        if before.is_some_and(|before| before.last == number) {
+            return;
+        }
+        let first = before.map_or(number, |before| before.first);
+        self.faults[stream] = Some(Faults { seq, first, last: number });
+        self.tables.blocks_or_new(exec).record(before.map(|before| before.last), number);
+        known.counters.faults_learned += 1;
+        self.chaining.fault(seq, number, known, &mut self.tables, out);
+    }
+}
+
+impl Policy for DeepumPaper {
+    fn name(&self) -> PolicyName {
+        PolicyName::DeepumPaper
+    }
+    fn watches_launches(&self) -> bool {
+        true
+    }
+    fn launch(&mut self, _seq: LaunchSeq, known: &mut Known, out: &mut Commands) {
+        self.chaining.look(known, &mut self.tables, out);
+    }
+    fn finished(&mut self, launch: &Issued, known: &mut Known) {
+        let all_seen = self.chaining.finished(launch, known, &mut self.tables);
+        let faults = self.faults.get(launch.stream.0 as usize).copied().flatten();
+        let faults = faults.filter(|faults| faults.seq == launch.seq);
+        if let (Some(faults), Some(exec)) = (faults, launch.exec) {
+            let table = self.tables.blocks_or_new(exec);
+            if all_seen || table.start().is_none() {
+                table.bound(faults.first, faults.last);
+            }
+        }
+    }
+    fn progressed(&mut self, known: &mut Known, out: &mut Commands) {
+        self.chaining.look(known, &mut self.tables, out);
+    }
+    fn fault(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
+        fetch_now(at, known, out);
+        let block = known.residency.get(at).block;
+        self.learn(block, known, out);
+    }
+    fn sleep(&mut self, known: &mut Known, _out: &mut Commands) {
+        self.chaining.sleep(known);
+        self.faults.clear();
+    }
+    fn tables(&self) -> TableSizes {
+        TableSizes {
+            exec_records: self.tables.exec.records(),
+            exec_bytes: self.tables.exec.bytes(),
+            block_tables: self.tables.block_tables(),
+            block_bytes: self.tables.block_bytes(),
+            planned_blocks: self.chaining.planned_blocks(),
+        }
+    }
+}
