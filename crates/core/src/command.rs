@@ -21,6 +21,13 @@ pub enum Command {
         /// Which block.
         block: UmBlock,
     },
+    /// Give up the contents of the block without a copy: every byte of it lies in PT blocks that hold no tensor, and whoever
+    /// used it last is finished. The mover refuses if the block was handed out again meanwhile. Ends in
+    /// [`crate::event::Event::Discarded`].
+    Discard {
+        /// Which block.
+        block: UmBlock,
+    },
     /// Take back what still waits for the block, unless the GPU waits for it: a predicted fetch whose launch
     /// is over or was another one, an eviction that a fault overtook, anything about freed memory. Ends in
     /// the queues; the mover never sees it.
@@ -34,7 +41,9 @@ impl Command {
     /// The block it is about.
     pub const fn block(self) -> UmBlock {
         match self {
-            Self::Fetch { block, .. } | Self::Evict { block } | Self::Cancel { block } => block,
+            Self::Fetch { block, .. } | Self::Evict { block } | Self::Discard { block } | Self::Cancel { block } => {
+                block
+            }
         }
     }
 }

@@ -77,6 +77,18 @@ counters! {
     touch_asked,
     /// Evictions asked for to stay within the budget.
     evict_asked,
+    /// Copies and memsets of managed memory by calls of CUDA (while awake).
+    copies,
+    /// Blocks whose contents were asked to be given up.
+    discard_asked,
+    /// Blocks whose contents were given up.
+    discarded,
+    /// Discards that did not happen because the block was handed out again, or wanted, first.
+    discards_cancelled,
+    /// Discards the driver refused.
+    discards_failed,
+    /// Bytes of blocks that left the GPU by a discard, and so without a copy.
+    bytes_spared,
     /// Moves of any kind the mover failed at.
     moves_failed,
     /// Bytes to the GPU because of a fault itself.

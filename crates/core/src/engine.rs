@@ -9,19 +9,25 @@
 //! each `Alloc` and `Free`. What was learned is kept when the engine goes dormant again.
 //!
 //! Commands go into [`Queues`]; [`Engine::step`] does that too, and tells the engine of what found no room.
+//!
+//! What the driver and the mover report is in `moves`.
+
+mod moves;
 
 use crate::command::{Command, Commands, Why};
 use crate::correlate::{Geometry, Places};
 use crate::counters::Counters;
-use crate::event::{Event, Fault, Launch, Migration, MigrationCause};
+use crate::event::{DiscardOutcome, Event, Launch};
 use crate::evict;
 use crate::exec_id::Interner;
+use crate::invalidate::{self, Dying, Invalidate};
 use crate::known::Known;
 use crate::policy::{Policy, PolicyName, TableSizes};
 use crate::pt_blocks::PtBlocks;
-use crate::queues::{Pushed, Queues};
-use crate::residency::{Ask, Handle, Residency, Ticket};
-use crate::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Place, UmBlock};
+use crate::queues::{Lane, Pushed, Queues};
+use crate::residency::{Ask, Residency, Ticket};
+use crate::sequence::Sequence;
+use crate::units::{AddrRange, Bytes, DeviceId, LaunchSeq, StreamSlot, UmBlock};
 use crate::window::{Issued, Window};
 
 /// Tenths of the budget that managed memory may reach before the engine wakes. A choice: the last
@@ -50,6 +56,8 @@ pub struct Config {
     pub geometry: Geometry,
     /// Most execution IDs.
     pub exec_ids: u32,
+    /// What is done about contents that nobody needs.
+    pub invalidate: Invalidate,
 }
 
 impl Config {
@@ -66,6 +74,7 @@ impl Config {
             degree: DEGREE,
             geometry: Geometry::default(),
             exec_ids: 1 << 20,
+            invalidate: Invalidate::Discard,
         }
     }
 }
@@ -75,6 +84,7 @@ impl Config {
 pub struct Engine {
     known: Known,
     policy: Box<dyn Policy>,
+    device_memory: Bytes,
     budget: Bytes,
     /// Whether the budget is ours to keep: below the GPU's memory. At it, the driver evicts by itself, and
     /// more cheaply than we could ask for it (facts 4.1).
@@ -111,11 +121,14 @@ impl Engine {
     /// An engine that knows nothing yet, dormant.
     pub fn new(config: Config) -> Self {
         let budget = config.budget.min(config.device_memory);
-        let blocks = usize::try_from(budget.get() / UmBlock::SIZE.get()).unwrap_or(usize::MAX);
+        let blocks = blocks_of(budget);
         Self {
             known: Known {
                 residency: Residency::new(config.device),
                 window: Window::default(),
+                sequence: Sequence::default(),
+                dying: Dying::default(),
+                invalidate: config.invalidate,
                 pt_blocks: PtBlocks::default(),
                 places: Places::default(),
                 exec_ids: Interner::new(config.exec_ids),
@@ -126,6 +139,7 @@ impl Engine {
                 faults_visible: true,
             },
             policy: config.policy.build(config.degree, config.geometry),
+            device_memory: config.device_memory,
             budget,
             keeps_budget: budget < config.device_memory,
             awake: false,
@@ -140,7 +154,7 @@ impl Engine {
         match event {
             Event::Alloc { range } => self.alloc(*range, out),
             Event::Free { range } => self.free(*range, out),
-            Event::PtBlock { range, active } => self.known.pt_blocks.report(*range, *active),
+            Event::PtBlock { range, active } => self.pt_block(*range, *active, out),
             Event::Launch(launch) => self.launch(launch, out),
             Event::Progress { stream, done } => {
                 self.known.window.progress(*stream, *done);
@@ -149,11 +163,20 @@ impl Engine {
             Event::Fault(fault) => self.fault(fault, out),
             Event::Migrated(piece) => self.migrated(piece, out),
             Event::MoveDone { block, to, ok } => self.move_done(*block, *to, *ok),
+            Event::Discarded { block, outcome } => self.discarded(*block, *outcome),
+            Event::Copy { seq, stream, range, write: _ } => self.copy(*seq, *stream, *range, out),
+            Event::Issued { seq } => self.known.sequence.issue(*seq),
+            Event::Budget { bytes } => self.set_budget(*bytes, out),
             Event::FaultSource { up } => self.known.faults_visible = *up,
             Event::NoticesLost { count } => self.known.counters.notices_lost += count,
         }
         // A move that failed made no room and took none. To ask again at once could go on for ever.
-        if self.keeps_budget && !matches!(event, Event::MoveDone { ok: false, .. }) {
+        let failed = match event {
+            Event::MoveDone { ok, .. } => !ok,
+            Event::Discarded { outcome, .. } => *outcome != DiscardOutcome::Done,
+            _ => false,
+        };
+        if self.keeps_budget && !failed {
             evict::enforce(&mut self.known, out);
         } else if !self.known.faults_visible {
             self.assume_evictions(out);
@@ -174,10 +197,15 @@ impl Engine {
         let mut queued = false;
         for command in out.drain() {
             match queues.push(command) {
-                Pushed::Queued | Pushed::Replaced => queued = true,
-                Pushed::Full | Pushed::Cancelled(true) => self.dropped(command.block()),
-                // A fetch that could not be taken back is being carried out, and ends with its `MoveDone`.
-                Pushed::Known | Pushed::Cancelled(false) => {}
+                Pushed::Queued => queued = true,
+                Pushed::Replaced(before) => {
+                    self.known.counters.discards_cancelled += u64::from(before == Lane::Discard);
+                    queued = true;
+                }
+                Pushed::Cancelled(Some(Lane::Discard)) => self.known.counters.discards_cancelled += 1,
+                Pushed::Full | Pushed::Cancelled(Some(_)) => self.dropped(command.block()),
+                // What could not be taken back is being carried out, and ends with its own event.
+                Pushed::Known | Pushed::Cancelled(None) => {}
             }
         }
         queued
@@ -216,7 +244,7 @@ impl Engine {
                 Ask::Unproven => counters.prefetch_useless += 1,
                 _ => {}
             }
-            if matches!(block.ask(), Ask::Predicted | Ask::Populate | Ask::Keep | Ask::Evict) {
+            if matches!(block.ask(), Ask::Predicted | Ask::Populate | Ask::Keep | Ask::Evict | Ask::Discard) {
                 out.push(Command::Cancel { block: block.block });
             }
         });
@@ -234,8 +262,30 @@ impl Engine {
         if self.awake && !awake {
             self.policy.sleep(&mut self.known, out);
             self.known.window.clear();
+            self.known.dying.clear();
         }
         self.awake = awake;
+    }
+
+    fn set_budget(&mut self, bytes: Bytes, out: &mut Commands) {
+        let known = &mut self.known;
+        self.budget = bytes.min(self.device_memory);
+        self.keeps_budget = self.budget < self.device_memory;
+        let before = std::mem::replace(&mut known.budget, blocks_of(self.budget));
+        // What others leave free is found out again where the budget grows.
+        known.fits = if known.budget > before { known.budget } else { known.fits.min(known.budget).max(1) };
+        self.wake_or_sleep(out);
+    }
+
+    fn pt_block(&mut self, range: AddrRange, active: bool, out: &mut Commands) {
+        let Known { pt_blocks, sequence, dying, invalidate, .. } = &mut self.known;
+        pt_blocks.report(range, active, sequence.told(), sequence.issued());
+        if active {
+            invalidate::handed_out(range, &mut self.known, out);
+        } else if self.awake && *invalidate != Invalidate::No {
+            dying.died(range, sequence.issued());
+            invalidate::quieten(&mut self.known, out);
+        }
     }
 
     fn launch(&mut self, launch: &Launch<'_>, out: &mut Commands) {
@@ -246,11 +296,32 @@ impl Engine {
         known.counters.launches += 1;
         let exec = known.exec_ids.intern(launch.key);
         known.counters.exec_ids_refused += u64::from(exec.is_none());
-        if let Some(pushed_out) = known.window.issue(launch, exec, &known.pt_blocks) {
-            self.over(pushed_out);
-        }
+        let pushed_out = known.window.issue(launch, exec, &known.pt_blocks);
+        self.told(launch.seq, launch.stream, pushed_out);
         self.policy.launch(launch.seq, &mut self.known, out);
         self.finish(out);
+    }
+
+    fn copy(&mut self, seq: LaunchSeq, stream: StreamSlot, range: AddrRange, out: &mut Commands) {
+        if !self.awake {
+            return;
+        }
+        self.known.counters.copies += 1;
+        let pushed_out = self.known.window.issue_copy(seq, stream, range);
+        self.told(seq, stream, pushed_out);
+        self.finish(out);
+    }
+
+    /// A launch or copy is in the window, and another one may have had to leave it for that.
+    fn told(&mut self, seq: LaunchSeq, stream: StreamSlot, pushed_out: Option<Issued>) {
+        self.known.sequence.tell(seq);
+        if stream == StreamSlot::NONE {
+            self.known.sequence.lose(seq);
+        }
+        if let Some(pushed_out) = pushed_out {
+            self.known.sequence.lose(pushed_out.seq);
+            self.over(pushed_out);
+        }
     }
 
     fn finish(&mut self, out: &mut Commands) {
@@ -260,6 +331,7 @@ impl Engine {
             any = true;
         }
         if any {
+            invalidate::quieten(&mut self.known, out);
             self.policy.progressed(&mut self.known, out);
         }
     }
@@ -268,111 +340,10 @@ impl Engine {
         if !self.known.faults_visible {
             self.known.used(&launch);
         }
-        self.policy.finished(&launch, &mut self.known);
+        if !launch.copy {
+            self.policy.finished(&launch, &mut self.known);
+        }
         self.known.window.recycle(launch);
-    }
-
-    fn fault(&mut self, fault: &Fault, out: &mut Commands) {
-        let known = &mut self.known;
-        known.counters.fault_blocks += 1;
-        known.counters.fault_entries += u64::from(fault.entries);
-        if self.last_batch.replace(fault.batch) != Some(fault.batch) {
-            known.counters.fault_batches += 1;
-        }
-        let Some(at) = known.residency.find(fault.block) else { return };
-        match known.residency.get(at).ask() {
-            Ask::Predicted | Ask::Unproven => {
-                known.counters.prefetch_late += 1;
-                known.residency.set_ask(at, Ask::None);
-            }
-            Ask::Evict => {
-                known.residency.set_ask(at, Ask::None);
-                out.push(Command::Cancel { block: fault.block });
-            }
-            Ask::None | Ask::Populate | Ask::Urgent | Ask::Keep => {}
-        }
-        known.residency.faulted(at);
-        self.policy.fault(at, known, out);
-    }
-
-    fn migrated(&mut self, piece: &Migration, out: &mut Commands) {
-        let known = &mut self.known;
-        known.counters.migrated(piece, Place::Device(known.residency.device()));
-        let left = known.residency.migrated(piece);
-        if left && piece.cause == MigrationCause::Eviction {
-            known.was_full();
-        } else {
-            known.holds();
-        }
-        if left && let Some(at) = known.residency.find(piece.block) {
-            self.left(at, out);
-        }
-    }
-
-    /// The block `at` is on the GPU no more.
-    fn left(&mut self, at: Handle, out: &mut Commands) {
-        let known = &mut self.known;
-        match known.residency.get(at).ask() {
-            Ask::Unproven => {
-                known.counters.prefetch_useless += 1;
-                known.residency.set_ask(at, Ask::None);
-            }
-            Ask::Keep => known.residency.set_ask(at, Ask::None),
-            Ask::Evict => return known.residency.set_ask(at, Ask::None),
-            Ask::None | Ask::Populate | Ask::Urgent | Ask::Predicted => {}
-        }
-        self.policy.evicted(at, known, out);
-    }
-
-    /// Without notices: what came in pushed out the blocks made resident longest ago, as the driver does it (facts 4.2).
-    fn assume_evictions(&mut self, out: &mut Commands) {
-        while self.known.residency.blocks_on_device() > self.known.budget {
-            let Some(oldest) = self.known.residency.oldest_first().next() else { return };
-            self.known.residency.leave(oldest);
-            self.left(oldest, out);
-        }
-    }
-
-    fn move_done(&mut self, block: UmBlock, to: Place, ok: bool) {
-        let known = &mut self.known;
-        known.counters.moves_failed += u64::from(!ok);
-        let Some(at) = known.residency.find(block) else { return };
-        let ask = known.residency.get(at).ask();
-        let to_device = to == Place::Device(known.residency.device());
-        if to_device && ask == Ask::Predicted {
-            known.counters.prefetch_issued += 1;
-            known.counters.prefetch_failed += u64::from(!ok);
-        }
-        match (to_device, ok) {
-            (true, true) => {
-                known.residency.fetched(at);
-                known.holds();
-            }
-            (false, true) => known.residency.leave(at),
-            // It could not leave; next time another one is asked to first.
-            (false, false) => known.residency.asked(at),
-            (true, false) => {}
-        }
-        match (to_device, ask) {
-            (true, Ask::Predicted) if ok => known.residency.set_ask(at, Ask::Unproven),
-            (true, Ask::Predicted | Ask::Urgent | Ask::Populate | Ask::Keep) | (false, Ask::Evict) => {
-                known.residency.set_ask(at, Ask::None);
-            }
-            _ => {}
-        }
-    }
-
-    /// What waited for the block, or was to, does not. A touch leaves nothing to put right.
-    fn dropped(&mut self, block: UmBlock) {
-        let Some(at) = self.known.residency.find(block) else { return };
-        match self.known.residency.get(at).ask() {
-            Ask::Predicted => {
-                self.known.counters.prefetch_dropped += 1;
-                self.known.residency.set_ask(at, Ask::None);
-            }
-            Ask::Populate => self.known.residency.set_ask(at, Ask::None),
-            _ => {}
-        }
     }
 
     /// Whether the shim is to send launches and progress. See the module.
@@ -414,4 +385,9 @@ impl Engine {
         blocks.dedup();
         blocks
     }
+}
+
+/// Whole blocks in so many bytes.
+fn blocks_of(bytes: Bytes) -> usize {
+    usize::try_from(bytes.get() / UmBlock::SIZE.get()).unwrap_or(usize::MAX)
 }

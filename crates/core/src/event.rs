@@ -47,6 +47,36 @@ pub enum Event<'a> {
         /// Whether it did.
         ok: bool,
     },
+    /// The mover carried out a discard, or found that it must not.
+    Discarded {
+        /// Which block the command was about.
+        block: UmBlock,
+        /// What became of it.
+        outcome: DiscardOutcome,
+    },
+    /// The program issued a copy or memset of managed memory by a call of CUDA. It has a place in the device's sequence, as a
+    /// launch has, and [`Event::Progress`] tells that it is finished; but it has no execution ID, and nothing is learned from it.
+    /// While it is not finished its blocks are in use.
+    Copy {
+        /// Its place in the device's sequence.
+        seq: LaunchSeq,
+        /// Which stream it went to.
+        stream: StreamSlot,
+        /// The managed bytes it reads or writes.
+        range: AddrRange,
+        /// Whether it writes them.
+        write: bool,
+    },
+    /// Launches and copies up to this one were issued by now, whether or not each was told: some may never be.
+    Issued {
+        /// The newest place taken in the device's sequence.
+        seq: LaunchSeq,
+    },
+    /// From now on so many bytes of the GPU may be filled.
+    Budget {
+        /// How many; more than the GPU has counts as all of it.
+        bytes: Bytes,
+    },
     /// Fault notices can be seen from now on, or no longer. They are taken to be visible at the start.
     FaultSource {
         /// Whether they can.
@@ -70,6 +100,17 @@ pub struct Launch<'a> {
     pub key: LaunchKey,
     /// The managed pointers among its arguments, in argument order, repeats left out.
     pub pointers: &'a [DevAddr],
+}
+
+/// What became of a discard.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum DiscardOutcome {
+    /// The contents are gone, and with them the block's place.
+    Done,
+    /// The block was handed out again first: nothing happened.
+    HandedOut,
+    /// The driver refused.
+    Failed,
 }
 
 /// A GPU page fault, aggregated to its UM block within one batch (facts 2.5).

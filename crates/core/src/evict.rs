@@ -12,12 +12,13 @@
 //! Invariants: once what is asked for here is done, the next [`HEADROOM`] blocks can come without the budget
 //! being exceeded; no block that is being moved is asked to leave.
 //! Only a fault exceeds it, by the block the driver then brings in, until that is made good.
-//! Not here: moving victims out before their room is needed, and giving up contents that are dead. Both
-//! choose among the same blocks earlier; they get their own functions here.
+//! Blocks whose contents nobody needs go before all others (`invalidate`).
+//! Not here: moving victims out before their room is needed.
 
 use std::cmp::Reverse;
 
 use crate::command::{Command, Commands};
+use crate::invalidate::{self, Invalidate};
 use crate::known::Known;
 use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::UmBlock;
@@ -31,21 +32,32 @@ pub fn enforce(known: &mut Known, out: &mut Commands) {
         let residency = &known.residency;
         let wanted = residency.blocks_staying() + residency.blocks_coming().min(HEADROOM);
         let Some(over @ 1..) = wanted.checked_sub(known.budget) else { return };
-        let Some(victim) = victim(known) else { return take_back(over, known, out) };
-        let block = known.residency.get(victim);
-        if block.ask() == Ask::Unproven {
-            known.counters.prefetch_useless += 1;
+        if known.invalidate != Invalidate::No
+            && let Some(free) = invalidate::victim(known)
+        {
+            match known.invalidate {
+                Invalidate::Discard => invalidate::discard(free, known, out),
+                _ => evict(free, known, out),
+            }
+            continue;
         }
-        out.push(Command::Evict { block: block.block });
-        known.residency.set_ask(victim, Ask::Evict);
-        known.counters.evict_asked += 1;
+        let Some(victim) = victim(known) else { return take_back(over, known, out) };
+        evict(victim, known, out);
     }
 }
 
+/// Asks a block to leave.
+fn evict(victim: Handle, known: &mut Known, out: &mut Commands) {
+    let block = known.residency.get(victim);
+    known.counters.prefetch_useless += u64::from(block.ask() == Ask::Unproven);
+    out.push(Command::Evict { block: block.block });
+    known.residency.set_ask(victim, Ask::Evict);
+    known.counters.evict_asked += 1;
+}
+
 fn victim(known: &Known) -> Option<Handle> {
-    let executing = known.window.oldest();
     let idle = |block: &Block| matches!(block.ask(), Ask::None | Ask::Unproven);
-    let in_use = |block: &Block| executing.is_some_and(|launch| launch.reaches(block.block));
+    let in_use = |block: &Block| known.window.uses(block.block);
     let mut protected: Option<(Handle, (bool, Ticket))> = None;
     for at in known.residency.oldest_first() {
         let block = known.residency.get(at);

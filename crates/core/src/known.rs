@@ -3,8 +3,10 @@
 use crate::correlate::Places;
 use crate::counters::Counters;
 use crate::exec_id::Interner;
+use crate::invalidate::{Dying, Invalidate};
 use crate::pt_blocks::PtBlocks;
 use crate::residency::{Block, Residency, Ticket};
+use crate::sequence::Sequence;
 use crate::window::{Issued, Window};
 
 /// See the module.
@@ -14,6 +16,12 @@ pub struct Known {
     pub residency: Residency,
     /// Launches under way.
     pub window: Window,
+    /// Which of them we were told of.
+    pub sequence: Sequence,
+    /// PT blocks taken back, and what their contents are worth.
+    pub dying: Dying,
+    /// What is done about contents that nobody needs.
+    pub invalidate: Invalidate,
     /// Bounds of pointers.
     pub pt_blocks: PtBlocks,
     /// Numbers of blocks, which the tables know them by.

@@ -16,6 +16,7 @@ pub mod engine;
 pub mod event;
 pub mod evict;
 pub mod exec_id;
+pub mod invalidate;
 pub mod known;
 pub mod mix;
 pub mod period;
@@ -24,6 +25,7 @@ pub mod predict;
 pub mod pt_blocks;
 pub mod queues;
 pub mod residency;
+pub mod sequence;
 pub mod units;
 pub mod window;
 

@@ -173,8 +173,7 @@ impl Predict {
     /// The launch after the plan's last.
     fn next(&mut self, known: &Known, tables: &Tables) -> Option<(LaunchSeq, Option<ExecId>)> {
         let last = self.plan.back().map(|planned| planned.seq);
-        let issued = last.map_or_else(|| known.window.oldest(), |last| known.window.after(last));
-        if let Some(launch) = issued {
+        if let Some(launch) = known.window.after(last.unwrap_or_default()) {
             return Some((launch.seq, launch.exec));
         }
         let last = last.unwrap_or_default();
@@ -227,7 +226,7 @@ impl Predict {
         let state = known.residency.get(at);
         match state.ask() {
             Ask::None | Ask::Unproven if state.whole() => keep(at, known, out),
-            Ask::None | Ask::Unproven | Ask::Evict => {
+            Ask::None | Ask::Unproven | Ask::Evict | Ask::Discard => {
                 if state.ask() == Ask::Unproven {
                     // It was whole when it arrived, and lost pages since.
                     known.counters.prefetch_useless += 1;

@@ -7,29 +7,54 @@
 //! Invariants: known PT blocks do not overlap, nor do allocations; the newest report wins.
 //! Inactive PT blocks stay known: their contents are what invalidation may give up, and a pointer may still
 //! fall into one (a tensor freed by the host while its last kernel waits). They are told apart by `active`.
+//!
+//! **Dead** is memory of which every byte holds no tensor: inactive, or never handed out in an allocation from which PyTorch
+//! hands out others. An allocation of which PyTorch never said anything is somebody else's, and never dead. Where a report
+//! was lost this may be wrong, and does no harm: the hand-out words decide (`Event::Discarded`), what is said here is
+//! only what is worth asking for.
 //! Not here: where blocks are (`residency`).
 
 use std::collections::BTreeMap;
 
-use crate::units::{AddrRange, Bytes, DevAddr};
+use crate::units::{AddrRange, Bytes, DevAddr, LaunchSeq};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct PtBlock {
     len: Bytes,
     active: bool,
+    /// The newest launch told when it was handed out last.
+    born: LaunchSeq,
+    /// The newest launch issued when it was taken back last.
+    died: LaunchSeq,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Allocation {
+    len: Bytes,
+    /// Whether PyTorch hands out from it.
+    handed_out: bool,
+}
+
+/// Memory that holds no tensor: between which launches its last users lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Dead {
+    /// Launches up to this one came before it was handed out the last time.
+    pub born: LaunchSeq,
+    /// Launches after this one came after it was taken back.
+    pub died: LaunchSeq,
 }
 
 /// See the module.
 #[derive(Default, Debug)]
 pub struct PtBlocks {
     blocks: BTreeMap<DevAddr, PtBlock>,
-    allocations: BTreeMap<DevAddr, Bytes>,
+    allocations: BTreeMap<DevAddr, Allocation>,
 }
 
 impl PtBlocks {
     /// The program was given `range`.
     pub fn alloc(&mut self, range: AddrRange) {
-        self.allocations.insert(range.start, range.len);
+        self.allocations.insert(range.start, Allocation { len: range.len, handed_out: false });
     }
 
     /// The program gave `range` back; PT blocks inside are gone.
@@ -38,8 +63,10 @@ impl PtBlocks {
         self.cut(range);
     }
 
-    /// PyTorch handed `range` out (`active`) or took it back.
-    pub fn report(&mut self, range: AddrRange, active: bool) {
+    /// PyTorch handed `range` out, or took it back.
+    ///
+    /// `told` is the newest launch told, `issued` the newest issued: whoever uses it comes after the one, and up to the other.
+    pub fn report(&mut self, range: AddrRange, active: bool, told: LaunchSeq, issued: LaunchSeq) {
         if range.is_empty() {
             return;
         }
@@ -48,10 +75,20 @@ impl PtBlocks {
             && known.len == range.len
         {
             known.active = active;
+            if active {
+                known.born = told;
+            } else {
+                known.died = issued;
+            }
             return;
         }
         self.cut(range);
-        self.blocks.insert(range.start, PtBlock { len: range.len, active });
+        // Taken back without having been handed out: nothing is known of its users but that they were issued.
+        let (born, died) = if active { (told, LaunchSeq(0)) } else { (LaunchSeq(0), issued) };
+        self.blocks.insert(range.start, PtBlock { len: range.len, active, born, died });
+        if let Some((_, allocation)) = self.allocations.range_mut(..=range.start).next_back() {
+            allocation.handed_out = true;
+        }
     }
 
     /// Removes what is known about `range`; a PT block that sticks out keeps the part outside.
@@ -87,22 +124,27 @@ impl PtBlocks {
         let pt = self.blocks.range(..=pointer).next_back();
         pt.and_then(|(&start, block)| within(start, block.len)).or_else(|| {
             let allocation = self.allocations.range(..=pointer).next_back();
-            allocation.and_then(|(&start, &len)| within(start, len))
+            allocation.and_then(|(&start, allocation)| within(start, allocation.len))
         })
     }
 
-    /// Whether every byte of `range` lies in PT blocks that hold no tensor.
-    pub fn is_inactive(&self, range: AddrRange) -> bool {
-        let mut at = range.start;
-        while at < range.end() {
-            let Some((&start, block)) = self.blocks.range(..=at).next_back() else { return false };
-            let end = start.offset(block.len);
-            if block.active || end <= at {
-                return false;
-            }
-            at = end;
+    /// Whether `range` is dead, and between which launches its last users lie. See the module.
+    pub fn dead(&self, range: AddrRange) -> Option<Dead> {
+        let (&start, allocation) = self.allocations.range(..=range.start).next_back()?;
+        if !allocation.handed_out || start.offset(allocation.len) < range.end() {
+            return None;
         }
-        true
+        let before =
+            self.blocks.range(..range.start).next_back().filter(|(start, pt)| start.offset(pt.len) > range.start);
+        let mut dead: Option<Dead> = None;
+        for (_, pt) in before.into_iter().chain(self.blocks.range(range.start..range.end())) {
+            if pt.active {
+                return None;
+            }
+            let least = dead.unwrap_or(Dead { born: pt.born, died: pt.died });
+            dead = Some(Dead { born: least.born.min(pt.born), died: least.died.max(pt.died) });
+        }
+        dead
     }
 }
 
@@ -119,26 +161,50 @@ mod tests {
     fn a_pointer_reaches_its_pt_block_else_its_allocation_else_nothing() {
         let mut map = PtBlocks::default();
         map.alloc(range(1000, 1000));
-        map.report(range(1200, 100), true);
+        report(&mut map, 1200, 100, true);
         assert_eq!(map.reach(DevAddr(1250)), Some(range(1200, 100)));
         assert_eq!(map.reach(DevAddr(1300)), Some(range(1000, 1000)));
         assert_eq!(map.reach(DevAddr(2000)), None);
-        map.report(range(1200, 100), false);
+        report(&mut map, 1200, 100, false);
         assert_eq!(map.reach(DevAddr(1250)), Some(range(1200, 100)), "inactive blocks still bound");
         map.free(range(1000, 1000));
         assert_eq!(map.reach(DevAddr(1250)), None);
     }
 
     #[test]
-    fn inactive_means_every_byte() {
+    fn dead_means_every_byte() {
         let mut map = PtBlocks::default();
-        map.report(range(0, 100), false);
-        map.report(range(100, 100), false);
-        assert!(map.is_inactive(range(50, 100)));
-        map.report(range(140, 20), true);
-        assert!(!map.is_inactive(range(50, 100)));
-        assert!(map.is_inactive(range(160, 40)));
-        assert!(!map.is_inactive(range(160, 41)), "past the last one nothing is known");
+        map.alloc(range(0, 250));
+        assert_eq!(map.dead(range(0, 50)), None, "nobody said that PyTorch hands it out");
+        report(&mut map, 0, 100, false);
+        report(&mut map, 100, 100, false);
+        let dead = |map: &PtBlocks, start, len| map.dead(range(start, len)).is_some();
+        assert!(dead(&map, 50, 100));
+        report(&mut map, 140, 20, true);
+        assert!(!dead(&map, 50, 100) && !dead(&map, 130, 11) && dead(&map, 130, 10));
+        assert!(dead(&map, 160, 40));
+        assert!(dead(&map, 160, 90), "the rest of the allocation was never handed out");
+        assert!(!dead(&map, 160, 91), "past the allocation nothing is known");
+    }
+
+    #[test]
+    fn the_last_users_lie_between_the_hand_out_and_the_return() {
+        let mut map = PtBlocks::default();
+        map.alloc(range(0, 100));
+        let mut at = |active, told, issued, start, len| {
+            map.report(range(start, len), active, LaunchSeq(told), LaunchSeq(issued));
+            map.dead(range(0, 100)).map(|dead| (dead.born.0, dead.died.0))
+        };
+        at(true, 3, 5, 0, 50);
+        assert_eq!(at(false, 7, 9, 0, 50), Some((3, 9)));
+        at(true, 10, 12, 50, 50);
+        assert_eq!(at(false, 20, 21, 50, 50), Some((3, 21)));
+        at(true, 30, 30, 0, 100);
+        assert_eq!(at(false, 40, 44, 0, 100), Some((30, 44)), "merged: what was there before is over");
+    }
+
+    fn report(map: &mut PtBlocks, start: u64, len: u64, active: bool) {
+        map.report(range(start, len), active, LaunchSeq(0), LaunchSeq(0));
     }
 
     proptest! {
@@ -149,9 +215,10 @@ mod tests {
             reports in prop::collection::vec((0usize..60, 1usize..20, any::<bool>()), 1..60)
         ) {
             let mut map = PtBlocks::default();
+            map.alloc(range(0, 100));
             let mut oracle: Vec<Option<(usize, bool)>> = vec![None; 100];
             for (n, &(start, len, active)) in reports.iter().enumerate() {
-                map.report(range(start as u64, len as u64), active);
+                report(&mut map, start as u64, len as u64, active);
                 let made_by = |cell: &Option<(usize, bool)>| cell.map(|(id, _)| id);
                 let first = made_by(&oracle[start]);
                 let same = first.is_some()
@@ -161,7 +228,7 @@ mod tests {
                 oracle[start..start + len].fill(Some((id, active)));
             }
             for (at, cell) in oracle.iter().enumerate() {
-                let reach = map.reach(DevAddr(at as u64));
+                let reach = map.reach(DevAddr(at as u64)).filter(|reach| *reach != range(0, 100));
                 prop_assert_eq!(reach.is_some(), cell.is_some(), "at {}", at);
                 if let Some(reach) = reach {
                     for (inside, other) in oracle.iter().enumerate() {
@@ -171,7 +238,7 @@ mod tests {
                     }
                 }
                 let inactive = cell.is_some_and(|(_, active)| !active);
-                prop_assert_eq!(map.is_inactive(range(at as u64, 1)), inactive);
+                prop_assert_eq!(map.dead(range(at as u64, 1)).is_some(), inactive);
             }
         }
     }

@@ -1,16 +1,18 @@
 //! Stage 6 of 7: queues. What waits for the migration thread, in which order.
 //!
-//! Problem: one thread moves pages, and the GPU may be standing still for one of them while hundreds are
-//! wanted only soon.
-//! Idea: four lanes. *Evict* first: room that the budget asks for, never more than the next few fetches need
-//! (`evict`). Then *fault*: the GPU waits. Then *keep*: touches, cheap, and too late behind a transfer. Last
-//! *predicted* fetches. The paper has *fault* before *predicted* and no others (DeepUM, ASPLOS'23, section 3.2).
+//! Problem: the GPU may be standing still for one block while hundreds are wanted only soon, and the link carries both
+//! ways at once.
+//! Idea: two directions, each carried out by its own thread, and lanes in each. *Out*: first *discard*, which frees a chunk
+//! without a copy, then *evict*. *In*: first *fault*: the GPU waits. Then *keep*: touches, cheap, and too late behind a
+//! transfer. Last *predicted* fetches. The paper has *fault* before *predicted* and no others (DeepUM, ASPLOS'23, section 3.2).
 //!
 //! Invariants:
-//! - a block waits at most once: a fault overtakes the same block's prefetch or eviction, a prefetch
-//!   or touch replaces its eviction, and an eviction those, but never a fault; a prefetch replaces a touch;
-//! - a fetch of a block in the range given out last is not queued again: it is being carried out;
-//! - the other lanes are bounded by the number of managed blocks, since none waits twice, and drop nothing; the predicted lane holds at most its limit and drops what comes beyond it.
+//! - a block waits at most once: a fault overtakes whatever waits for the block, a prefetch or touch replaces what would take it
+//!   away, and that replaces those, but never a fault; a prefetch replaces a touch; of discard and eviction the newer stays;
+//! - a block that one direction has in hand is not given out by the other, so nothing about one block is carried out twice at a time;
+//! - what is in hand is not queued again in the same direction: it is being carried out;
+//! - the other lanes are bounded by the number of managed blocks, since none waits twice, and drop nothing; the predicted lane
+//!   holds at most its limit and drops what comes beyond it.
 //!
 //! Entries taken out of the middle stay behind as *stale* ones until they reach the front or outnumber the
 //! live ones.
@@ -25,6 +27,8 @@ use crate::units::{AddrRange, Bytes, LaunchSeq, UmBlock};
 /// Which lane a batch came from, and with it what to do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lane {
+    /// Give up the contents, without a copy.
+    Discard,
     /// Move to host memory.
     Evict,
     /// Fetch: the GPU waits.
@@ -36,8 +40,38 @@ pub enum Lane {
 }
 
 impl Lane {
-    /// All of them, in the order they are served.
-    pub const ALL: [Self; 4] = [Self::Evict, Self::Fault, Self::Keep, Self::Predicted];
+    /// All of them; those of one direction in the order they are served.
+    pub const ALL: [Self; 5] = [Self::Discard, Self::Evict, Self::Fault, Self::Keep, Self::Predicted];
+
+    /// Which way it goes.
+    pub const fn direction(self) -> Direction {
+        match self {
+            Self::Discard | Self::Evict => Direction::Out,
+            Self::Fault | Self::Keep | Self::Predicted => Direction::In,
+        }
+    }
+}
+
+/// Which way blocks move: the two have a thread, a copy engine and a half of the link each.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Direction {
+    /// Off the GPU.
+    Out,
+    /// Onto the GPU.
+    In,
+}
+
+impl Direction {
+    /// Both; where one thread serves them, in this order.
+    pub const ALL: [Self; 2] = [Self::Out, Self::In];
+
+    /// The other one.
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Out => Self::In,
+            Self::In => Self::Out,
+        }
+    }
 }
 
 /// Consecutive blocks to move the same way: one call of the driver.
@@ -70,14 +104,14 @@ impl Batch {
 pub enum Pushed {
     /// It waits now.
     Queued,
-    /// It took the place of another command for the same block.
-    Replaced,
+    /// It took the place of another command for the same block, which waited in this lane.
+    Replaced(Lane),
     /// The block waits already, or is being fetched: nothing to add.
     Known,
     /// The predicted lane is full. The engine is to hear of it ([`crate::Engine::hand_over`]).
     Full,
-    /// A `Cancel` took out what waited, or found nothing.
-    Cancelled(bool),
+    /// A `Cancel` took out what waited, in this lane, or found nothing.
+    Cancelled(Option<Lane>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +128,7 @@ pub struct Queues {
     lanes: [VecDeque<(UmBlock, u64)>; Lane::ALL.len()],
     live: [usize; Lane::ALL.len()],
     waiting: Map<UmBlock, Waiting>,
-    in_hand: Option<Batch>,
+    in_hand: [Option<Batch>; Direction::ALL.len()],
     pushed: u64,
     limit: usize,
 }
@@ -110,7 +144,7 @@ impl Queues {
             lanes: Default::default(),
             live: [0; Lane::ALL.len()],
             waiting: Map::default(),
-            in_hand: None,
+            in_hand: [None; Direction::ALL.len()],
             pushed: 0,
             limit,
         }
@@ -124,12 +158,12 @@ impl Queues {
             Command::Fetch { block, why: Why::Keep } => (block, Lane::Keep, None),
             Command::Fetch { block, why: Why::Populate } => (block, Lane::Predicted, None),
             Command::Evict { block } => (block, Lane::Evict, None),
+            Command::Discard { block } => (block, Lane::Discard, None),
             Command::Cancel { block } => return self.cancel(block),
         };
-        let fetched_now = self.in_hand.is_some_and(|batch| batch.lane != Lane::Evict && batch.contains(block));
-        if fetched_now && lane != Lane::Evict {
-            // An eviction that waits would undo what is being fetched.
-            self.take_out(block, Lane::Evict);
+        if self.in_hand(lane.direction(), block) {
+            // What waits to go the other way would undo what is being done.
+            self.take_out_of(lane.direction().opposite(), block);
             return Pushed::Known;
         }
         let before = self.waiting.get(&block).map(|waiting| waiting.lane);
@@ -139,11 +173,9 @@ impl Queues {
             // It waits to be fetched already, and is in its place. (The other way round it is known to have left: no
             // longer a touch.)
             (Some(Lane::Predicted), Lane::Keep) => return Pushed::Known,
-            (before, Lane::Predicted) if self.live[Lane::Predicted as usize] >= self.limit => {
-                // The block is wanted: better not evicted, even if the fetch has no room.
-                if before == Some(Lane::Evict) {
-                    self.take_out(block, Lane::Evict);
-                }
+            (_, Lane::Predicted) if self.live[Lane::Predicted as usize] >= self.limit => {
+                // The block is wanted: better not taken away, even if the fetch has no room.
+                self.take_out_of(Direction::Out, block);
                 return Pushed::Full;
             }
             _ => {}
@@ -155,12 +187,26 @@ impl Queues {
         self.waiting.insert(block, Waiting { lane, number: self.pushed, by });
         self.lanes[lane as usize].push_back((block, self.pushed));
         self.live[lane as usize] += 1;
-        if before.is_some() { Pushed::Replaced } else { Pushed::Queued }
+        before.map_or(Pushed::Queued, Pushed::Replaced)
     }
 
     fn cancel(&mut self, block: UmBlock) -> Pushed {
-        let lanes = [Lane::Predicted, Lane::Evict, Lane::Keep];
-        Pushed::Cancelled(lanes.into_iter().any(|lane| self.take_out(block, lane)))
+        let lane = self.waiting.get(&block).map(|waiting| waiting.lane).filter(|lane| *lane != Lane::Fault);
+        Pushed::Cancelled(lane.filter(|&lane| self.take_out(block, lane)))
+    }
+
+    /// Whether the batch given out last in this direction has the block.
+    fn in_hand(&self, direction: Direction, block: UmBlock) -> bool {
+        self.in_hand[direction as usize].is_some_and(|batch| batch.contains(block))
+    }
+
+    /// Takes `block` out if it waits in a lane of this direction.
+    fn take_out_of(&mut self, direction: Direction, block: UmBlock) {
+        if let Some(lane) = self.waiting.get(&block).map(|waiting| waiting.lane)
+            && lane.direction() == direction
+        {
+            self.take_out(block, lane);
+        }
     }
 
     /// Takes `block` out if it waits in `lane`.
@@ -173,64 +219,61 @@ impl Queues {
         *live -= 1;
         if entries.len() > 2 * *live + 64 {
             let waiting = &self.waiting;
-            entries.retain(|(block, number)| waiting.get(block).is_some_and(|now| now.number == *number));
+            entries.retain(|(block, number)| is_live(waiting, *block, *number));
         }
         true
     }
 
-    /// The batch given out last is over: its blocks may be asked for again.
-    pub fn done(&mut self) {
-        self.in_hand = None;
+    /// The batch given out last in this direction is over: its blocks may be asked for again.
+    pub fn done(&mut self, direction: Direction) {
+        self.in_hand[direction as usize] = None;
     }
 
-    /// The next thing to move: up to `most` consecutive blocks. Calling this says that the batch before is
-    /// finished, or given up.
+    /// The next thing to move this way: up to `most` consecutive blocks. Calling this says that the batch before is
+    /// finished, or given up. Blocks that the other direction has in hand are passed over; they come when that is done.
     ///
     /// A batch grows upwards from the block that waited longest. In the fault lane it takes any block that waits
     /// to be fetched, for what the GPU stands before it needs next; in the predicted lane only those that wait
     /// for the same launch, so that a later launch's do not come before an earlier one's.
-    pub fn pop_batch(&mut self, most: u32) -> Option<Batch> {
-        self.in_hand = None;
-        for lane in Lane::ALL {
+    pub fn pop_batch(&mut self, direction: Direction, most: u32) -> Option<Batch> {
+        self.done(direction);
+        for lane in Lane::ALL.into_iter().filter(|lane| lane.direction() == direction) {
             let Some((first, by)) = self.pop(lane) else { continue };
             let mut batch = Batch { lane, first, count: 1 };
             while batch.count < most {
                 let next = UmBlock(first.0 + u64::from(batch.count));
                 let Some(&waiting) = self.waiting.get(&next) else { break };
                 let joins = match lane {
-                    Lane::Fault => waiting.lane != Lane::Evict,
-                    Lane::Evict | Lane::Keep => waiting.lane == lane,
+                    Lane::Fault => waiting.lane.direction() == Direction::In,
+                    Lane::Discard | Lane::Evict | Lane::Keep => waiting.lane == lane,
                     Lane::Predicted => waiting.lane == lane && waiting.by == by,
                 };
-                if !joins {
+                if !joins || self.in_hand(direction.opposite(), next) {
                     break;
                 }
                 self.take_out(next, waiting.lane);
                 batch.count += 1;
             }
-            self.in_hand = Some(batch);
+            self.in_hand[direction as usize] = Some(batch);
             return Some(batch);
         }
         None
     }
 
-    /// The block at the front of a lane, stale entries removed.
-    fn front(&mut self, lane: Lane) -> Option<UmBlock> {
+    /// Takes out what waited longest in a lane and may be given out. Looks past at most what the other direction has in hand.
+    fn pop(&mut self, lane: Lane) -> Option<(UmBlock, Option<LaunchSeq>)> {
         let entries = &mut self.lanes[lane as usize];
-        while let Some(&(block, number)) = entries.front() {
-            if self.waiting.get(&block).is_some_and(|now| now.number == number) {
-                return Some(block);
-            }
+        while entries.front().is_some_and(|(block, number)| !is_live(&self.waiting, *block, *number)) {
             entries.pop_front();
         }
-        None
-    }
-
-    fn pop(&mut self, lane: Lane) -> Option<(UmBlock, Option<LaunchSeq>)> {
-        let block = self.front(lane)?;
-        self.lanes[lane as usize].pop_front();
-        self.live[lane as usize] -= 1;
-        self.waiting.remove(&block).map(|waiting| (block, waiting.by))
+        let other = self.in_hand[lane.direction().opposite() as usize];
+        let free = |block| other.is_none_or(|batch| !batch.contains(block));
+        let (block, _) = *self.lanes[lane as usize]
+            .iter()
+            .find(|(block, number)| free(*block) && is_live(&self.waiting, *block, *number))?;
+        let by = self.waiting.get(&block).and_then(|waiting| waiting.by);
+        self.take_out(block, lane);
+        Some((block, by))
     }
 
     /// How many blocks wait in a lane.
@@ -243,6 +286,11 @@ impl Queues {
     }
 }
 
+/// Whether an entry of a lane is not a stale one.
+fn is_live(waiting: &Map<UmBlock, Waiting>, block: UmBlock, number: u64) -> bool {
+    waiting.get(&block).is_some_and(|now| now.number == number)
+}
+
 impl Default for Queues {
     fn default() -> Self {
         Self::new(Self::LIMIT)
@@ -250,114 +298,4 @@ impl Default for Queues {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fault(n: u64) -> Command {
-        Command::Fetch { block: UmBlock(n), why: Why::Fault }
-    }
-    fn predicted(n: u64, by: u64) -> Command {
-        Command::Fetch { block: UmBlock(n), why: Why::Predicted { by: LaunchSeq(by) } }
-    }
-    fn evict(n: u64) -> Command {
-        Command::Evict { block: UmBlock(n) }
-    }
-    fn all(queues: &mut Queues, most: u32) -> Vec<(Lane, u64, u32)> {
-        std::iter::from_fn(|| queues.pop_batch(most).map(|b| (b.lane, b.first.0, b.count))).collect()
-    }
-
-    #[test]
-    fn evictions_make_room_then_faults_come_before_predictions() {
-        let mut queues = Queues::default();
-        for command in [predicted(1, 1), evict(20), fault(30), predicted(3, 1), fault(10)] {
-            assert_eq!(queues.push(command), Pushed::Queued);
-        }
-        use Lane::{Evict, Fault, Predicted};
-        let expected = [(Evict, 20, 1), (Fault, 30, 1), (Fault, 10, 1), (Predicted, 1, 1), (Predicted, 3, 1)];
-        assert_eq!(all(&mut queues, 16), expected);
-        assert!(queues.is_empty());
-    }
-
-    #[test]
-    fn no_block_waits_twice_and_a_fault_overtakes() {
-        let mut queues = Queues::default();
-        queues.push(predicted(1, 1));
-        assert_eq!(queues.push(predicted(1, 2)), Pushed::Known);
-        assert_eq!(queues.push(fault(1)), Pushed::Replaced);
-        assert_eq!(queues.push(predicted(1, 1)), Pushed::Known);
-        assert_eq!(queues.push(evict(1)), Pushed::Known, "the GPU waits for it");
-        assert_eq!(all(&mut queues, 16), [(Lane::Fault, 1, 1)]);
-    }
-
-    #[test]
-    fn an_eviction_and_a_fetch_of_the_same_block_replace_each_other() {
-        let mut queues = Queues::default();
-        queues.push(evict(1));
-        assert_eq!(queues.push(predicted(1, 1)), Pushed::Replaced);
-        assert_eq!(queues.push(evict(1)), Pushed::Replaced);
-        assert_eq!(all(&mut queues, 16), [(Lane::Evict, 1, 1)]);
-    }
-
-    #[test]
-    fn a_block_being_fetched_is_not_queued_again_and_no_longer_evicted() {
-        let mut queues = Queues::default();
-        queues.push(predicted(1, 1));
-        queues.push(predicted(2, 1));
-        assert_eq!(queues.pop_batch(16).map(|batch| batch.count), Some(2));
-        assert_eq!(queues.push(fault(2)), Pushed::Known);
-        queues.push(evict(2));
-        assert_eq!(queues.push(fault(2)), Pushed::Known);
-        assert_eq!(queues.pop_batch(16), None, "the eviction was taken out again");
-        assert_eq!(queues.push(fault(2)), Pushed::Queued, "no longer in hand");
-    }
-
-    #[test]
-    fn batches_are_consecutive_and_bounded_and_predicted_ones_for_one_launch() {
-        let mut queues = Queues::default();
-        for command in [10, 50, 11, 12, 13].map(|n| predicted(n, 7)) {
-            queues.push(command);
-        }
-        queues.push(predicted(14, 8));
-        use Lane::Predicted;
-        let expected = [(Predicted, 10, 3), (Predicted, 50, 1), (Predicted, 13, 1), (Predicted, 14, 1)];
-        assert_eq!(all(&mut queues, 3), expected);
-        for command in [fault(10), fault(50), fault(11), predicted(12, 3), evict(13)] {
-            queues.push(command);
-        }
-        let expected = [(Lane::Evict, 13, 1), (Lane::Fault, 10, 3), (Lane::Fault, 50, 1)];
-        assert_eq!(all(&mut queues, 16), expected, "a fault takes along what waits to be fetched behind it");
-    }
-
-    #[test]
-    fn a_full_predicted_lane_drops_the_newcomer_and_the_fault_lane_never() {
-        let mut queues = Queues::new(2);
-        queues.push(predicted(1, 1));
-        queues.push(predicted(3, 1));
-        queues.push(evict(5));
-        assert_eq!(queues.push(predicted(5, 1)), Pushed::Full);
-        assert_eq!(queues.waiting(Lane::Evict), 0, "still wanted, so not evicted");
-        assert_eq!(queues.push(fault(7)), Pushed::Queued);
-        assert_eq!(queues.push(fault(3)), Pushed::Replaced);
-        assert_eq!(queues.push(predicted(9, 1)), Pushed::Queued, "3 made room");
-    }
-
-    #[test]
-    fn a_cancelled_prediction_is_gone_and_nothing_else_is() {
-        let mut queues = Queues::default();
-        queues.push(predicted(1, 1));
-        queues.push(fault(2));
-        assert_eq!(queues.push(Command::Cancel { block: UmBlock(1) }), Pushed::Cancelled(true));
-        assert_eq!(queues.push(Command::Cancel { block: UmBlock(2) }), Pushed::Cancelled(false));
-        assert_eq!(all(&mut queues, 16), [(Lane::Fault, 2, 1)]);
-    }
-
-    #[test]
-    fn stale_entries_do_not_pile_up() {
-        let mut queues = Queues::default();
-        for _ in 0..10_000 {
-            queues.push(predicted(1, 1));
-            queues.push(Command::Cancel { block: UmBlock(1) });
-        }
-        assert!(queues.lanes[Lane::Predicted as usize].len() <= 65);
-    }
-}
+mod tests;

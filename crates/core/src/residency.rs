@@ -37,6 +37,15 @@ pub enum Ask {
     Keep,
     /// An eviction is on its way.
     Evict,
+    /// A discard is on its way.
+    Discard,
+}
+
+impl Ask {
+    /// Whether the block is asked to leave.
+    pub const fn leaves(self) -> bool {
+        matches!(self, Self::Evict | Self::Discard)
+    }
 }
 
 /// Position of a launch in the plan: counts planned launches, predicted ones included (`predict`).
@@ -50,6 +59,10 @@ pub struct Block {
     pub block: UmBlock,
     /// Whether the GPU holds a chunk for it: 2 MiB of its memory, however few pages are there.
     pub on_device: bool,
+    /// Whether it has no contents anywhere: new, or given up, and not used since. Bringing it in copies nothing.
+    pub empty: bool,
+    /// Whether [`crate::invalidate`] holds it for dead.
+    pub listed: bool,
     /// First planned launch it is expected by; past ones mean none.
     pub next_use: Ticket,
     /// Last planned launch it is expected by; past ones mean none.
@@ -72,7 +85,7 @@ impl Block {
     }
     /// Whether it holds a chunk and is not asked to give it up.
     fn stays(&self) -> bool {
-        self.on_device && self.ask != Ask::Evict
+        self.on_device && !self.ask.leaves()
     }
     /// Whether it will take a chunk.
     fn comes(&self) -> bool {
@@ -95,6 +108,7 @@ pub struct Residency {
     on_device: usize,
     staying: usize,
     coming: usize,
+    discarding: usize,
     managed: Bytes,
 }
 
@@ -116,6 +130,7 @@ impl Residency {
             on_device: 0,
             staying: 0,
             coming: 0,
+            discarding: 0,
             managed: Bytes::ZERO,
         }
     }
@@ -129,6 +144,8 @@ impl Residency {
             let fresh = Block {
                 block,
                 on_device: false,
+                empty: true,
+                listed: false,
                 ask: Ask::None,
                 next_use: Ticket(0),
                 last_use: Ticket(0),
@@ -176,10 +193,11 @@ impl Residency {
     /// Changes a record and keeps the numbers of those that stay and come.
     fn change(&mut self, at: Handle, change: impl FnOnce(&mut Block)) {
         let block = &mut self.blocks[at.0 as usize];
-        let (stayed, came) = (block.stays(), block.comes());
+        let (stayed, came, discarded) = (block.stays(), block.comes(), block.ask == Ask::Discard);
         change(block);
         self.staying = self.staying + usize::from(block.stays()) - usize::from(stayed);
         self.coming = self.coming + usize::from(block.comes()) - usize::from(came);
+        self.discarding = self.discarding + usize::from(block.ask == Ask::Discard) - usize::from(discarded);
     }
     /// Notes what is asked for a block.
     pub fn set_ask(&mut self, at: Handle, ask: Ask) {
@@ -229,6 +247,12 @@ impl Residency {
         }
     }
 
+    /// The contents of the block were given up: it is nowhere.
+    pub fn discarded(&mut self, at: Handle) {
+        self.leave(at);
+        self.get_mut(at).empty = true;
+    }
+
     /// A piece of a block moved. Returns whether the block left the GPU by this.
     pub fn migrated(&mut self, piece: &Migration) -> bool {
         let Some(at) = self.find(piece.block) else { return false };
@@ -267,7 +291,7 @@ impl Residency {
         }
         let last = self.newest;
         self.change(at, |block| {
-            block.on_device = true;
+            (block.on_device, block.empty) = (true, false);
             (block.older, block.newer) = (last, NIL);
         });
         match last {
@@ -316,6 +340,10 @@ impl Residency {
     pub fn blocks_coming(&self) -> usize {
         self.coming
     }
+    /// Blocks whose contents are asked to be given up.
+    pub fn blocks_discarding(&self) -> usize {
+        self.discarding
+    }
     /// Managed bytes the program has.
     pub fn managed(&self) -> Bytes {
         self.managed
@@ -327,102 +355,4 @@ impl Residency {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::units::{DevAddr, Nanos};
-    use proptest::prelude::*;
-
-    fn map(blocks: u64) -> Residency {
-        let mut map = Residency::new(DeviceId(0));
-        map.alloc(AddrRange::new(DevAddr(0), Bytes(blocks * UmBlock::SIZE.get())));
-        map
-    }
-    fn at(map: &Residency, block: u64) -> Handle {
-        map.find(UmBlock(block)).unwrap()
-    }
-    fn order(map: &Residency) -> Vec<u64> {
-        map.oldest_first().map(|at| map.get(at).block.0).collect()
-    }
-    fn piece(block: u64, kib: u64, to_device: bool, cause: MigrationCause) -> Migration {
-        let (host, device) = (Place::Host, Place::Device(DeviceId(0)));
-        let (from, to) = if to_device { (host, device) } else { (device, host) };
-        Migration { block: UmBlock(block), bytes: Bytes::kib(kib), from, to, cause, at: Nanos::ZERO }
-    }
-
-    #[test]
-    fn pieces_add_up_to_a_whole_block_and_an_eviction_takes_all_of_it() {
-        let mut map = map(4);
-        map.migrated(&piece(1, 64, true, MigrationCause::Coherence));
-        assert!(map.get(at(&map, 1)).on_device && !map.get(at(&map, 1)).whole());
-        map.migrated(&piece(1, 1984, true, MigrationCause::Prefetch));
-        assert!(map.get(at(&map, 1)).whole());
-        assert_eq!(map.blocks_on_device(), 1);
-        assert!(!map.migrated(&piece(1, 4, false, MigrationCause::Coherence)));
-        assert!(!map.get(at(&map, 1)).whole());
-        assert!(map.migrated(&piece(1, 64, false, MigrationCause::Eviction)));
-        assert_eq!(map.blocks_on_device(), 0);
-    }
-
-    #[test]
-    fn later_pieces_do_not_make_a_block_younger_but_a_touch_does() {
-        let mut map = map(4);
-        for block in [2, 0, 1] {
-            map.migrated(&piece(block, 64, true, MigrationCause::Coherence));
-        }
-        map.migrated(&piece(2, 64, true, MigrationCause::Prefetch));
-        assert_eq!(order(&map), [2, 0, 1]);
-        map.asked(at(&map, 2));
-        assert_eq!(order(&map), [0, 1, 2]);
-        assert_eq!((map.age(at(&map, 2)), map.age(at(&map, 1))), (0, 1));
-    }
-
-    #[test]
-    fn freed_memory_is_forgotten_and_its_place_is_used_again() {
-        let mut map = map(4);
-        map.fetched(at(&map, 3));
-        let mut heard = Vec::new();
-        map.free(AddrRange::new(UmBlock(2).start(), Bytes::mib(4)), |block| heard.push((block.block.0, block.whole())));
-        assert_eq!(heard, [(2, false), (3, true)]);
-        assert_eq!((map.find(UmBlock(3)), map.managed()), (None, Bytes::mib(4)));
-        assert!(!map.migrated(&piece(3, 64, true, MigrationCause::User)), "not managed: not ours");
-        map.alloc(AddrRange::new(UmBlock(7).start(), Bytes::mib(2)));
-        assert_eq!(map.get(at(&map, 7)).block, UmBlock(7));
-        assert_eq!(map.blocks.len(), 4);
-    }
-
-    #[test]
-    fn what_moves_between_other_places_is_not_ours() {
-        let mut map = map(4);
-        let elsewhere = Migration { to: Place::Device(DeviceId(1)), ..piece(0, 64, true, MigrationCause::User) };
-        assert!(!map.migrated(&elsewhere));
-        assert_eq!(map.blocks_on_device(), 0);
-    }
-
-    proptest! {
-        /// Against a vector in eviction order.
-        #[test]
-        fn the_order_list_agrees_with_a_vector(steps in prop::collection::vec((0u64..12, 0u8..4), 1..200)) {
-            let mut map = map(12);
-            let mut oracle: Vec<u64> = Vec::new();
-            for (block, step) in steps {
-                let handle = at(&map, block);
-                match step {
-                    0 => map.arrive(handle),
-                    1 => map.asked(handle),
-                    2 => map.fetched(handle),
-                    _ => map.leave(handle),
-                }
-                let there = oracle.contains(&block);
-                let moves = [!there, there, true, false][usize::from(step)];
-                if moves || step == 3 {
-                    oracle.retain(|&other| other != block);
-                }
-                if moves {
-                    oracle.push(block);
-                }
-                prop_assert_eq!(order(&map), oracle.clone());
-                prop_assert_eq!(map.blocks_on_device(), oracle.len());
-            }
-        }
-    }
-}
+mod tests;

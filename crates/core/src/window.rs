@@ -23,15 +23,17 @@ pub const LIMIT: usize = 8192;
 /// How far one operand of a launch is followed before the next: 32 MiB, one call of the mover (facts 4.1).
 pub const STRIDE: usize = 16;
 
-/// One issued launch.
+/// One issued launch, or a copy by a call of CUDA.
 #[derive(Clone, Debug)]
 pub struct Issued {
     /// Its place in the device's sequence.
     pub seq: LaunchSeq,
     /// Where it runs.
     pub stream: StreamSlot,
-    /// What it is, unless all execution IDs are given out.
+    /// What it is, unless all execution IDs are given out or it is a copy.
     pub exec: Option<ExecId>,
+    /// Whether it is a copy: in use like a launch, and otherwise none.
+    pub copy: bool,
     /// What its managed pointers may reach, in argument order, repeats left out.
     pub reach: Vec<AddrRange>,
     finished: bool,
@@ -73,6 +75,8 @@ struct Stream {
 #[derive(Default, Debug)]
 pub struct Window {
     launches: VecDeque<Issued>,
+    /// What the copies among them reach.
+    copies: VecDeque<(LaunchSeq, AddrRange)>,
     streams: Vec<Stream>,
     progress_events: u64,
     spare: Vec<Vec<AddrRange>>,
@@ -89,16 +93,36 @@ impl Window {
                 reach.push(range);
             }
         }
-        let stream = launch.stream.0 as usize;
+        self.insert(launch.seq, launch.stream, exec, false, reach)
+    }
+
+    /// The program issued a copy of `range`. If the window is full, the oldest launch leaves it and is returned.
+    pub fn issue_copy(&mut self, seq: LaunchSeq, stream: StreamSlot, range: AddrRange) -> Option<Issued> {
+        let mut reach = self.spare.pop().unwrap_or_default();
+        reach.push(range);
+        let at = self.copies.partition_point(|&(other, _)| other < seq);
+        self.copies.insert(at, (seq, range));
+        self.insert(seq, stream, None, true, reach)
+    }
+
+    fn insert(
+        &mut self,
+        seq: LaunchSeq,
+        stream: StreamSlot,
+        exec: Option<ExecId>,
+        copy: bool,
+        reach: Vec<AddrRange>,
+    ) -> Option<Issued> {
+        let slot = stream.0 as usize;
         // Where no progress is reported nothing is waited for.
-        let finished = launch.stream == StreamSlot::NONE || {
-            if self.streams.len() <= stream {
-                self.streams.resize_with(stream + 1, Stream::default);
+        let finished = stream == StreamSlot::NONE || {
+            if self.streams.len() <= slot {
+                self.streams.resize_with(slot + 1, Stream::default);
             }
             // A record may come after its own progress word.
-            launch.seq <= self.streams[stream].done
+            seq <= self.streams[slot].done
         };
-        let issued = Issued { seq: launch.seq, stream: launch.stream, exec, reach, finished };
+        let issued = Issued { seq, stream, exec, copy, reach, finished };
         // Threads that launch at once may write their records in another order than they took numbers.
         match self.launches.back() {
             Some(last) if last.seq > issued.seq => {
@@ -133,13 +157,16 @@ impl Window {
         self.launches.pop_front_if(|launch| launch.finished)
     }
 
-    /// Reuses the memory of a launch that left.
+    /// A launch left: its memory is used again.
     pub fn recycle(&mut self, mut launch: Issued) {
+        if launch.copy {
+            self.copies.retain(|&(seq, _)| seq > launch.seq);
+        }
         launch.reach.clear();
         self.spare.push(launch.reach);
     }
 
-    /// The oldest launch that is not finished: everything before it is over.
+    /// The oldest launch or copy that is not finished: everything before it is over.
     pub fn oldest(&self) -> Option<&Issued> {
         self.launches.front()
     }
@@ -148,9 +175,20 @@ impl Window {
         let at = self.launches.partition_point(|launch| launch.seq < seq);
         self.launches.get(at).filter(|launch| launch.seq == seq)
     }
-    /// The first launch after `seq`.
+    /// The first launch after `seq`; copies are passed over.
     pub fn after(&self, seq: LaunchSeq) -> Option<&Issued> {
-        self.launches.get(self.launches.partition_point(|launch| launch.seq <= seq))
+        let first = self.launches.partition_point(|launch| launch.seq <= seq);
+        self.launches.range(first..).find(|launch| !launch.copy)
+    }
+    /// Whether the executing launch, or a copy that is not finished, reaches into `block`.
+    pub fn uses(&self, block: UmBlock) -> bool {
+        let (start, end) = (block.start(), block.range().end());
+        self.oldest().is_some_and(|launch| launch.reaches(block))
+            || self.copies.iter().any(|(_, range)| range.start < end && range.end() > start)
+    }
+    /// Whether everything told up to `seq` is finished.
+    pub fn is_over(&self, seq: LaunchSeq) -> bool {
+        self.oldest().is_none_or(|launch| launch.seq > seq)
     }
     /// How many launches are issued and not over.
     pub fn len(&self) -> usize {
@@ -192,6 +230,7 @@ impl Window {
     /// Forgets everything that waits.
     pub fn clear(&mut self) {
         self.launches.clear();
+        self.copies.clear();
     }
 }
 
@@ -211,8 +250,8 @@ mod tests {
     fn map() -> PtBlocks {
         let mut map = PtBlocks::default();
         map.alloc(AddrRange::new(DevAddr(0), Bytes::mib(100)));
-        map.report(AddrRange::new(DevAddr(0), Bytes::mib(3)), true);
-        map.report(AddrRange::new(UmBlock(10).start(), Bytes::mib(2)), true);
+        map.report(AddrRange::new(DevAddr(0), Bytes::mib(3)), true, LaunchSeq(0), LaunchSeq(0));
+        map.report(AddrRange::new(UmBlock(10).start(), Bytes::mib(2)), true, LaunchSeq(0), LaunchSeq(0));
         map
     }
 
@@ -228,8 +267,8 @@ mod tests {
     #[test]
     fn operands_advance_together() {
         let mut map = PtBlocks::default();
-        map.report(AddrRange::new(UmBlock(100).start(), Bytes::mib(2 * 40)), true);
-        map.report(AddrRange::new(UmBlock(200).start(), Bytes::mib(2 * 3)), true);
+        map.report(AddrRange::new(UmBlock(100).start(), Bytes::mib(2 * 40)), true, LaunchSeq(0), LaunchSeq(0));
+        map.report(AddrRange::new(UmBlock(200).start(), Bytes::mib(2 * 3)), true, LaunchSeq(0), LaunchSeq(0));
         let mut window = Window::default();
         issue(&mut window, &map, 1, 0, &[UmBlock(100).start(), UmBlock(200).start()]);
         let blocks: Vec<u64> = window.get(LaunchSeq(1)).unwrap().blocks().map(|block| block.0).collect();
@@ -284,6 +323,28 @@ mod tests {
         assert_eq!(owner(&window, 50), Some(3));
         assert_eq!(owner(&window, 200), Some(3), "reached by none: stream 1 moved last");
         assert_eq!(owner(&Window::default(), 1), None);
+    }
+
+    #[test]
+    fn a_copy_keeps_its_blocks_in_use_and_is_no_launch() {
+        let (mut window, map) = (Window::default(), map());
+        issue(&mut window, &map, 1, 0, &[DevAddr(0)]);
+        let copied = AddrRange::new(UmBlock(10).start(), Bytes::mib(1));
+        assert!(window.issue_copy(LaunchSeq(2), StreamSlot(0), copied).is_none());
+        issue(&mut window, &map, 3, 0, &[DevAddr(0)]);
+        assert_eq!(window.after(LaunchSeq(1)).map(|launch| launch.seq.0), Some(3));
+        assert!(window.uses(UmBlock(10)), "though another one is executing");
+        assert_eq!(finish(&mut window, 0, 1), [1]);
+        assert!(window.oldest().is_some_and(|copy| copy.copy && copy.reaches(UmBlock(10))));
+        assert!(window.is_over(LaunchSeq(1)) && !window.is_over(LaunchSeq(2)));
+        assert_eq!(window.attribute(UmBlock(10)).map(|owner| owner.exec), Some(None), "its faults teach nothing");
+        while let Some(over) = {
+            window.progress(StreamSlot(0), LaunchSeq(3));
+            window.pop_finished()
+        } {
+            window.recycle(over);
+        }
+        assert!(!window.uses(UmBlock(10)));
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod world;
 
 use deepum_core::counters::Counters;
 use deepum_core::engine::{Config, Engine};
-use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
+use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::Queues;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
@@ -51,8 +51,8 @@ impl Bench {
     }
     /// The mover took out what waited for the block, and did it or failed.
     fn done(&mut self, block: u64, to: Place, ok: bool) {
-        while self.queues.pop_batch(1).is_some_and(|batch| batch.first != UmBlock(block)) {}
-        self.queues.pop_batch(1);
+        while world::pop(&mut self.queues, 1).is_some_and(|batch| batch.first != UmBlock(block)) {}
+        world::pop(&mut self.queues, 1);
         self.tell(Event::MoveDone { block: UmBlock(block), to, ok });
     }
     /// Teaches that launches 1, 2, 3 follow each other, and that launch 2 needs block 50.
@@ -123,6 +123,24 @@ fn every_counter_is_bumped_by_something() {
     bench.teach();
     bench.done(50, DEVICE, true);
     bench.moved(50, Place::Host, MigrationCause::Eviction);
+    add(bench.counters());
+
+    // Contents that nobody needs, within a budget of 20 blocks that are all taken.
+    let mut bench = Bench::new(|config| config.device_memory = Bytes(40 * UmBlock::SIZE.get()), 100);
+    bench.tell(Event::Copy { seq: LaunchSeq(1), stream: StreamSlot(0), range: UmBlock(1).range(), write: true });
+    bench.seq = 1;
+    for (n, outcome) in
+        [DiscardOutcome::Done, DiscardOutcome::HandedOut, DiscardOutcome::Failed].into_iter().enumerate()
+    {
+        let n = n as u64;
+        bench.tell(Event::PtBlock { range: UmBlock(60 + n).range(), active: true });
+        bench.launch(n);
+        bench.finish();
+        bench.tell(Event::PtBlock { range: UmBlock(60 + n).range(), active: false });
+        bench.fault(n);
+        bench.done(n, DEVICE, true);
+        bench.tell(Event::Discarded { block: UmBlock(60 + n), outcome });
+    }
     add(bench.counters());
 
     let never: Vec<&str> = sums.iter().filter(|(_, value)| **value == 0).map(|(name, _)| *name).collect();

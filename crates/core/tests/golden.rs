@@ -3,12 +3,14 @@
 //! Each file under `golden/` is a scenario played to one policy: every event, and what the policy asked for.
 //! `BLESS=1 cargo test -p deepum-core --test golden` rewrites them; read the difference before you commit it.
 
+mod world;
+
 use std::fmt::Write as _;
 use std::path::Path;
 
 use deepum_core::command::{Command, Commands, Why};
 use deepum_core::engine::{Config, Engine};
-use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
+use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::{Lane, Queues};
 use deepum_core::units::{
@@ -47,6 +49,7 @@ impl Play {
                 Command::Fetch { block, why: Why::Keep } => format!("keep {}", block.0),
                 Command::Fetch { block, why: Why::Populate } => format!("populate {}", block.0),
                 Command::Evict { block } => format!("evict {}", block.0),
+                Command::Discard { block } => format!("discard {}", block.0),
                 Command::Cancel { block } => format!("cancel {}", block.0),
             };
             write!(self.text, "\n    {what}").unwrap();
@@ -78,7 +81,14 @@ impl Play {
     }
     /// The mover does everything that waits.
     fn mover(&mut self) {
-        while let Some(batch) = self.queues.pop_batch(16) {
+        while let Some(batch) = world::pop(&mut self.queues, 16) {
+            if batch.lane == Lane::Discard {
+                for block in batch.blocks() {
+                    let outcome = DiscardOutcome::Done;
+                    self.event(&format!("discarded {}", block.0), &Event::Discarded { block, outcome });
+                }
+                continue;
+            }
             let (to, what) = if batch.lane == Lane::Evict { (Place::Host, "evicted") } else { (GPU, "fetched") };
             for block in batch.blocks() {
                 self.event(&format!("{what} {}", block.0), &Event::MoveDone { block, to, ok: true });

@@ -5,13 +5,16 @@
 mod net;
 
 use deepum_core::engine::{Config, Engine};
-use deepum_core::event::{Event, Fault, Launch, Migration};
+use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration};
 use deepum_core::mix::Mix;
 use deepum_core::policy::PolicyName;
-use deepum_core::queues::{Batch, Lane, Queues};
-use deepum_core::units::{Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
+use deepum_core::queues::{Batch, Direction, Lane, Queues};
+use deepum_core::units::{
+    AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+};
 use deepum_model::{Accessor, KernelRun, Notice, Options, Precision, Profile, Step, Totals, Touch, UnifiedMemory};
 use net::{HostOp, Net, Shape};
+use std::collections::VecDeque;
 
 const GPU: DeviceId = DeviceId(0);
 
@@ -21,7 +24,10 @@ struct Sim {
     engine: Engine,
     queues: Queues,
     now: Nanos,
-    moving: Option<(Batch, Nanos)>,
+    /// What each direction has in hand, and when it is done.
+    moving: [Option<(Batch, Nanos)>; 2],
+    /// What launches that are issued and have not run are given.
+    under_way: VecDeque<Vec<AddrRange>>,
     seq: u64,
     fault_entries: u64,
 }
@@ -36,7 +42,8 @@ impl Sim {
             engine: Engine::new(Config::new(policy, memory)),
             queues: Queues::default(),
             now: Nanos::ZERO,
-            moving: None,
+            moving: [None; 2],
+            under_way: VecDeque::new(),
             seq: 0,
             fault_entries: 0,
         }
@@ -65,29 +72,56 @@ impl Sim {
         }
     }
 
-    /// The mover works up to `until`.
+    /// The movers work up to `until`, one for each direction.
     fn mover(&mut self, until: Nanos) {
-        let mut free = until;
+        let mut free = [until; 2];
         loop {
-            if let Some((batch, done)) = self.moving {
-                if done > until {
-                    return;
-                }
-                self.moving = None;
-                free = done;
-                self.notices(done);
-                let to = if batch.lane == Lane::Evict { Place::Host } else { Place::Device(GPU) };
-                for block in batch.blocks() {
-                    self.tell(&Event::MoveDone { block, to, ok: true });
+            for way in Direction::ALL {
+                if self.moving[way as usize].is_none()
+                    && let Some(batch) = self.queues.pop_batch(way, 16)
+                {
+                    let done = self.begin(batch, free[way as usize]);
+                    self.moving[way as usize] = Some((batch, done));
                 }
             }
-            let Some(batch) = self.queues.pop_batch(16) else {
+            let next = Direction::ALL
+                .into_iter()
+                .filter_map(|way| self.moving[way as usize].map(|(batch, done)| (done, way, batch)));
+            let Some((done, way, batch)) = next.min_by_key(|(done, ..)| *done).filter(|(done, ..)| *done <= until)
+            else {
                 return;
             };
-            let to = if batch.lane == Lane::Evict { Place::Host } else { Place::Device(GPU) };
-            let migrated = self.mem.migrate(batch.range(), to, free).unwrap();
-            self.moving = Some((batch, migrated.done));
+            self.moving[way as usize] = None;
+            self.queues.done(way);
+            free = [done; 2];
+            self.notices(done);
+            for block in batch.blocks() {
+                let to = if batch.lane == Lane::Evict { Place::Host } else { Place::Device(GPU) };
+                self.tell(&match batch.lane {
+                    Lane::Discard => Event::Discarded { block, outcome: DiscardOutcome::Done },
+                    _ => Event::MoveDone { block, to, ok: true },
+                });
+            }
         }
+    }
+
+    fn begin(&mut self, batch: Batch, at: Nanos) -> Nanos {
+        match batch.lane {
+            Lane::Discard => {
+                let used = |block: UmBlock| {
+                    self.under_way.iter().flatten().any(|range| range.blocks().any(|other| other == block))
+                };
+                assert!(!batch.blocks().any(used), "{batch:?} is still used by a launch");
+                self.mem.discard(batch.range(), true, at).unwrap()
+            }
+            Lane::Evict => self.mem.migrate(batch.range(), Place::Host, at).unwrap().done,
+            _ => self.mem.migrate(batch.range(), Place::Device(GPU), at).unwrap().done,
+        }
+    }
+
+    /// When the next move ends.
+    fn next_move(&self) -> Option<Nanos> {
+        self.moving.iter().flatten().map(|(_, done)| *done).min()
     }
 
     fn host(&mut self, op: &HostOp) {
@@ -101,6 +135,7 @@ impl Sim {
                 self.seq += 1;
                 let key = tensors.iter().fold(Mix::new().word(*name), |mix, t| mix.word(t.start.get())).end();
                 let pointers: Vec<DevAddr> = tensors.iter().map(|t| t.start).collect();
+                self.under_way.push_back(tensors.clone());
                 self.tell(&Event::Launch(Launch {
                     seq: LaunchSeq(self.seq),
                     stream: StreamSlot(0),
@@ -126,6 +161,7 @@ impl Sim {
             let HostOp::Launch { tensors, flops, .. } = &ops[launches[n]] else { unreachable!() };
             self.kernel(tensors, *flops);
             self.notices(self.now);
+            self.under_way.pop_front();
             self.tell(&Event::Progress { stream: StreamSlot(0), done: LaunchSeq(first + n as u64) });
         }
     }
@@ -133,20 +169,20 @@ impl Sim {
     /// The GPU comes to the launch `seq`, and waits in front of the gate.
     fn gate(&mut self, seq: u64) {
         while self.engine.gate().is_some_and(|first| first.0 <= seq) {
-            let (_, done) = self.moving.expect("whatever closes the gate is on its way");
+            let done = self.next_move().expect("whatever closes the gate is on its way");
             self.now = self.now.max(done);
             self.mover(self.now);
         }
     }
 
-    fn kernel(&mut self, tensors: &[deepum_core::units::AddrRange], flops: f64) {
+    fn kernel(&mut self, tensors: &[AddrRange], flops: f64) {
         let bytes = tensors.iter().fold(Bytes::ZERO, |sum, t| sum + t.len);
         let compute = self.profile.kernel_time(bytes, flops, Precision::Fp32);
         let touches: Vec<Touch> = tensors.iter().map(|&range| Touch { range, write: true, phase: 0 }).collect();
         let mut run = KernelRun::new(GPU, Accessor::Kernel, &touches, compute);
         self.now += self.profile.kernel_gap;
         loop {
-            let horizon = self.moving.map_or(Nanos(u64::MAX), |(_, done)| done.max(self.now));
+            let horizon = self.next_move().map_or(Nanos(u64::MAX), |done| done.max(self.now));
             match run.step(&mut self.mem, self.now, horizon) {
                 Step::Faulted { at, resume_at, .. } => {
                     self.notices(at);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use deepum_core::command::{Command, Why};
 use deepum_core::correlate::{BlockTable, ExecTable, Geometry, History, Layout, StableBlock};
-use deepum_core::queues::{Lane, Pushed, Queues};
+use deepum_core::queues::{Direction, Lane, Pushed, Queues};
 use deepum_core::units::{ExecId, LaunchSeq, UmBlock};
 use proptest::prelude::*;
 
@@ -160,14 +160,14 @@ proptest! {
         }
     }
 
-    /// Against four plain lists.
+    /// Against plain lists.
     #[test]
     fn the_queues_agree_with_plain_lists(
-        steps in prop::collection::vec((0u8..6, 0u64..12, 0u64..3, 1u32..5), 1..200),
+        steps in prop::collection::vec((0u8..8, 0u64..12, 0u64..3, 1u32..5), 1..200),
         limit in 1usize..8,
     ) {
         let mut queues = Queues::new(limit);
-        let mut slow = SlowQueues { lanes: BTreeMap::new(), in_hand: Vec::new(), limit };
+        let mut slow = SlowQueues { lanes: BTreeMap::new(), in_hand: Default::default(), limit };
         for (step, block, by, most) in steps {
             let block = UmBlock(block);
             let by = LaunchSeq(by);
@@ -177,10 +177,16 @@ proptest! {
                 2 => Command::Fetch { block, why: Why::Keep },
                 3 => Command::Evict { block },
                 4 => Command::Cancel { block },
+                5 => Command::Discard { block },
                 _ => {
-                    let batch = queues.pop_batch(most);
+                    let direction = Direction::ALL[usize::from(step) - 6];
+                    let batch = queues.pop_batch(direction, most);
                     let found = batch.map(|batch| (batch.lane, batch.blocks().map(|b| b.0).collect::<Vec<_>>()));
-                    prop_assert_eq!(found, slow.pop(most));
+                    prop_assert_eq!(found, slow.pop(direction, most));
+                    if by == LaunchSeq(0) {
+                        queues.done(direction);
+                        slow.in_hand[direction as usize].clear();
+                    }
                     continue;
                 }
             };
@@ -194,7 +200,7 @@ proptest! {
 
 struct SlowQueues {
     lanes: BTreeMap<u8, VecDeque<(u64, Option<LaunchSeq>)>>,
-    in_hand: Vec<u64>,
+    in_hand: [Vec<u64>; 2],
     limit: usize,
 }
 
@@ -218,16 +224,18 @@ impl SlowQueues {
             Command::Cancel { .. } => {
                 let lane = waits.filter(|lane| *lane != Lane::Fault);
                 lane.into_iter().for_each(|lane| self.take_out(lane, block));
-                return Pushed::Cancelled(lane.is_some());
+                return Pushed::Cancelled(lane);
             }
             Command::Evict { .. } => (Lane::Evict, None),
+            Command::Discard { .. } => (Lane::Discard, None),
             Command::Fetch { why: Why::Fault, .. } => (Lane::Fault, None),
             Command::Fetch { why: Why::Keep, .. } => (Lane::Keep, None),
             Command::Fetch { why: Why::Predicted { by }, .. } => (Lane::Predicted, Some(by)),
             Command::Fetch { why: Why::Populate, .. } => (Lane::Predicted, None),
         };
-        if lane != Lane::Evict && self.in_hand.contains(&block) {
-            self.take_out(Lane::Evict, block);
+        let out = |lane: &Lane| matches!(lane, Lane::Evict | Lane::Discard);
+        if self.in_hand[lane.direction() as usize].contains(&block) {
+            waits.filter(|waits| out(waits) != out(&lane)).into_iter().for_each(|waits| self.take_out(waits, block));
             return Pushed::Known;
         }
         match waits {
@@ -237,38 +245,42 @@ impl SlowQueues {
             _ => {}
         }
         if lane == Lane::Predicted && self.lane(lane).len() >= self.limit {
-            if waits == Some(Lane::Evict) {
-                self.take_out(Lane::Evict, block);
-            }
+            waits.filter(out).into_iter().for_each(|waits| self.take_out(waits, block));
             return Pushed::Full;
         }
         if let Some(before) = waits {
             self.take_out(before, block);
         }
         self.lane(lane).push_back((block, by));
-        if waits.is_some() { Pushed::Replaced } else { Pushed::Queued }
+        waits.map_or(Pushed::Queued, Pushed::Replaced)
     }
-    fn pop(&mut self, most: u32) -> Option<(Lane, Vec<u64>)> {
-        self.in_hand.clear();
-        let lane = Lane::ALL.into_iter().find(|&lane| !self.lane(lane).is_empty())?;
-        let (first, by) = self.lane(lane).pop_front()?;
+    fn pop(&mut self, direction: Direction, most: u32) -> Option<(Lane, Vec<u64>)> {
+        self.in_hand[direction as usize].clear();
+        let held = self.in_hand[direction.opposite() as usize].clone();
+        let lanes: &[Lane] = match direction {
+            Direction::Out => &[Lane::Discard, Lane::Evict],
+            Direction::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
+        };
+        let found = lanes.iter().find_map(|&lane| {
+            self.lane(lane).iter().find(|(block, _)| !held.contains(block)).map(|&(block, by)| (lane, block, by))
+        });
+        let (lane, first, by) = found?;
+        self.take_out(lane, first);
         let mut blocks = vec![first];
         while blocks.len() < most as usize {
             let next = first + blocks.len() as u64;
             let joins = match (self.find(next), lane) {
-                (Some((other, _)), Lane::Fault) => other != Lane::Evict,
+                (Some((other, _)), Lane::Fault) => other.direction() == Direction::In,
                 (Some((other, its)), _) => other == lane && its == by,
                 (None, _) => false,
             };
-            if !joins {
+            if !joins || held.contains(&next) {
                 break;
             }
             Lane::ALL.into_iter().for_each(|lane| self.take_out(lane, next));
             blocks.push(next);
         }
-        if lane != Lane::Evict {
-            self.in_hand.clone_from(&blocks);
-        }
+        self.in_hand[direction as usize].clone_from(&blocks);
         Some((lane, blocks))
     }
 }

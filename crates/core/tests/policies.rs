@@ -167,7 +167,7 @@ fn evictions_that_fail_are_asked_for_again_only_when_something_happens() {
     for block in 0..6 {
         let fault = Fault { block: UmBlock(block), batch: 1, entries: 1, write: false, at: Nanos::ZERO };
         engine.step(&Event::Fault(fault), &mut queues);
-        while let Some(batch) = queues.pop_batch(1) {
+        while let Some(batch) = world::pop(&mut queues, 1) {
             failed.push(batch.first.0);
             let failure = Event::MoveDone { block: batch.first, to: Place::Host, ok: false };
             engine.step(&failure, &mut queues);

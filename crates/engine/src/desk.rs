@@ -14,8 +14,9 @@
 
 use crate::pending::{Pending, Token};
 use crate::sync::{Arc, Condvar, Mutex, lock, wait};
-use deepum_core::queues::{Batch, Lane, Queues};
-use deepum_core::units::{DeviceId, Place, UmBlock};
+use deepum_core::event::Event;
+use deepum_core::queues::{Batch, Direction, Lane, Queues};
+use deepum_core::units::{DeviceId, Place};
 
 /// Most blocks moved by one call: 32 MiB, the most that is still called back soon enough (facts 4.1).
 pub const BATCH: u32 = 16;
@@ -25,12 +26,8 @@ pub const BATCH: u32 = 16;
 pub struct Moved {
     /// Whose command it was.
     pub device: DeviceId,
-    /// The block.
-    pub block: UmBlock,
-    /// Where it was to go.
-    pub to: Place,
-    /// Whether it did.
-    pub ok: bool,
+    /// What the core is to be told.
+    pub event: Event<'static>,
 }
 
 /// See the module.
@@ -62,7 +59,8 @@ impl State {
         let at = (self.turn..self.queues.len()).chain(0..self.turn).find(|&at| !self.queues[at].1.is_empty())?;
         self.turn = at + 1;
         let (device, queues) = &mut self.queues[at];
-        queues.pop_batch(BATCH).map(|batch| (*device, batch))
+        let batch = Direction::ALL.into_iter().find_map(|direction| queues.pop_batch(direction, BATCH));
+        batch.map(|batch| (*device, batch))
     }
 }
 
@@ -80,7 +78,7 @@ impl Job {
     /// Where the blocks shall go.
     pub const fn to(&self) -> Place {
         match self.batch.lane {
-            Lane::Evict => Place::Host,
+            Lane::Discard | Lane::Evict => Place::Host,
             Lane::Fault | Lane::Keep | Lane::Predicted => Place::Device(self.device),
         }
     }
@@ -141,7 +139,7 @@ impl Desk {
         let mut state = lock(&self.state);
         state.in_job = false;
         if let Some((_, queues)) = state.queues.iter_mut().find(|(device, _)| *device == job.device) {
-            queues.done();
+            queues.done(job.batch.lane.direction());
         }
         if !state.closed {
             state.results.extend_from_slice(results);
@@ -171,6 +169,7 @@ impl Desk {
 mod tests {
     use super::*;
     use deepum_core::command::{Command, Why};
+    use deepum_core::units::UmBlock;
 
     #[test]
     fn devices_take_turns_however_much_waits_for_one() {

@@ -6,6 +6,8 @@
 //! moved is reported as not moved and never tried again by itself: to ask again is the core's decision.
 
 use crate::desk::{Desk, Job, Moved};
+use deepum_core::event::{DiscardOutcome, Event};
+use deepum_core::queues::Lane;
 use deepum_core::units::{AddrRange, Place};
 use deepum_kmod_bridge::{MigrateError, MigrateFailure, VaSpace};
 use std::sync::Arc;
@@ -51,6 +53,12 @@ pub fn run(desk: &Desk, mover: &mut dyn Mover, announce: impl Fn(), say: impl Fn
 /// Moves a batch; what became of each block is appended to `results`. Gives the last failure that stood.
 fn carry_out(job: &Job, mover: &mut dyn Mover, results: &mut Vec<Moved>) -> Option<MigrateError> {
     let (device, to) = (job.device, job.to());
+    if job.batch.lane == Lane::Discard {
+        // Nobody asks for it here (`World` says so to the core).
+        let failed = |block| Event::Discarded { block, outcome: DiscardOutcome::Failed };
+        results.extend(job.batch.blocks().map(|block| Moved { device, event: failed(block) }));
+        return None;
+    }
     let whole = mover.migrate(job.batch.range(), to).err();
     let mut failure = None;
     for block in job.batch.blocks() {
@@ -65,7 +73,7 @@ fn carry_out(job: &Job, mover: &mut dyn Mover, results: &mut Vec<Moved>) -> Opti
                 }
             },
         };
-        results.push(Moved { device, block, to, ok });
+        results.push(Moved { device, event: Event::MoveDone { block, to, ok } });
     }
     if job.batch.count == 1 { whole } else { failure }
 }

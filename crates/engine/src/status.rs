@@ -109,6 +109,7 @@ fn counters(running: &Running, world: &World) -> BTreeMap<String, u64> {
     all.extend(rest.map(|(name, value)| (name.to_owned(), value)));
     for (lane, blocks) in running.desk.waiting() {
         let name = match lane {
+            Lane::Discard => "waiting_discard",
             Lane::Fault => "waiting_fault",
             Lane::Evict => "waiting_evict",
             Lane::Keep => "waiting_keep",

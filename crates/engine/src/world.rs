@@ -14,6 +14,7 @@ use crate::{DeviceFacts, Inputs};
 use deepum_core::command::Commands;
 use deepum_core::engine::{Config, Engine};
 use deepum_core::event::Event;
+use deepum_core::invalidate::Invalidate;
 use deepum_core::units::{AddrRange, DevAddr, DeviceId, LaunchSeq, Place, StreamSlot, UmBlock};
 use deepum_kmod_bridge::{Notice, QueueStats};
 use deepum_protocol::ring::{Consumer, Record, RingError};
@@ -80,6 +81,8 @@ impl World {
                 budget: facts.budget,
                 degree: config.degree,
                 geometry: config.table,
+                // The mover does not carry out discards.
+                invalidate: Invalidate::No,
                 ..Config::new(config.policy, facts.memory)
             });
             let mut commands = Commands::new();
@@ -132,6 +135,7 @@ impl World {
 
     fn records(&mut self) -> Result<(), RingError> {
         let Self { ring, gpus, allocations, slots, counters, .. } = self;
+        let whole = ring.ring();
         while let Some((device, mut record)) = ring.pop()? {
             counters.records += 1;
             let by_device = || gpus.iter().position(|gpu| gpu.facts.id == device);
@@ -161,6 +165,11 @@ impl World {
             match at {
                 Some(at) => {
                     let gpu = &mut gpus[at];
+                    // Whoever uses a tensor was issued before it was given up.
+                    if matches!(record, Record::PtBlock { active: false, .. }) {
+                        let seq = whole.shared().issued(gpu.facts.id);
+                        gpu.engine.on(&Event::Issued { seq }, &mut gpu.commands);
+                    }
                     gpu.engine.on(&record.into(), &mut gpu.commands);
                 }
                 None => counters.strangers += 1,
@@ -205,7 +214,7 @@ impl World {
         desk.take_results(&mut results);
         let count = results.len();
         for moved in results.drain(..) {
-            self.on(moved.device, &Event::MoveDone { block: moved.block, to: moved.to, ok: moved.ok });
+            self.on(moved.device, &moved.event);
         }
         self.results = results;
         count

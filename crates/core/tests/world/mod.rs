@@ -10,8 +10,8 @@
 use std::collections::HashSet;
 
 use deepum_core::engine::{Config, Engine};
-use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
-use deepum_core::queues::{Lane, Queues};
+use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration, MigrationCause};
+use deepum_core::queues::{Batch, Direction, Lane, Queues};
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
@@ -176,12 +176,25 @@ impl World {
         self.tell(&Event::Migrated(Migration { block, bytes: UmBlock::SIZE, from, to, cause, at }));
     }
 
+    fn discard(&mut self, block: UmBlock) {
+        self.populated.remove(&block);
+        if self.resident.remove(&block) {
+            self.order.retain(|&other| other != block);
+        }
+        self.mover_free += self.costs.touch;
+        self.tell(&Event::Discarded { block, outcome: DiscardOutcome::Done });
+    }
+
     fn run_mover(&mut self) {
         // What is queued may have been so since the GPU last moved on.
         self.mover_free = self.mover_free.max(std::mem::replace(&mut self.seen, self.now));
         while self.mover_free < self.now || self.queues.waiting(Lane::Fault) > 0 {
-            let Some(batch) = self.queues.pop_batch(16) else { return };
+            let Some(batch) = pop(&mut self.queues, 16) else { return };
             for block in batch.blocks() {
+                if batch.lane == Lane::Discard {
+                    self.discard(block);
+                    continue;
+                }
                 let to = if batch.lane == Lane::Evict {
                     if self.resident.remove(&block) {
                         self.order.retain(|&other| other != block);
@@ -198,6 +211,12 @@ impl World {
             }
         }
     }
+}
+
+/// What one mover for both directions does next.
+pub fn pop(queues: &mut Queues, most: u32) -> Option<Batch> {
+    Direction::ALL.into_iter().for_each(|direction| queues.done(direction));
+    Direction::ALL.into_iter().find_map(|direction| queues.pop_batch(direction, most))
 }
 
 /// Lays tensors out one after the other, on block boundaries.

@@ -1,0 +1,134 @@
+//! What the driver and the mover report: faults, pieces that moved, commands that ended.
+
+use super::Engine;
+use crate::command::{Command, Commands};
+use crate::event::{DiscardOutcome, Fault, Migration, MigrationCause};
+use crate::residency::{Ask, Handle};
+use crate::units::{Place, UmBlock};
+
+impl Engine {
+    pub(super) fn fault(&mut self, fault: &Fault, out: &mut Commands) {
+        let known = &mut self.known;
+        known.counters.fault_blocks += 1;
+        known.counters.fault_entries += u64::from(fault.entries);
+        if self.last_batch.replace(fault.batch) != Some(fault.batch) {
+            known.counters.fault_batches += 1;
+        }
+        let Some(at) = known.residency.find(fault.block) else { return };
+        match known.residency.get(at).ask() {
+            Ask::Predicted | Ask::Unproven => {
+                known.counters.prefetch_late += 1;
+                known.residency.set_ask(at, Ask::None);
+            }
+            Ask::Evict | Ask::Discard => {
+                known.residency.set_ask(at, Ask::None);
+                out.push(Command::Cancel { block: fault.block });
+            }
+            Ask::None | Ask::Populate | Ask::Urgent | Ask::Keep => {}
+        }
+        known.residency.faulted(at);
+        self.policy.fault(at, known, out);
+    }
+
+    pub(super) fn migrated(&mut self, piece: &Migration, out: &mut Commands) {
+        let known = &mut self.known;
+        known.counters.migrated(piece, Place::Device(known.residency.device()));
+        let left = known.residency.migrated(piece);
+        if left && piece.cause == MigrationCause::Eviction {
+            known.was_full();
+        } else {
+            known.holds();
+        }
+        if left && let Some(at) = known.residency.find(piece.block) {
+            self.left(at, out);
+        }
+    }
+
+    /// The block `at` is on the GPU no more.
+    fn left(&mut self, at: Handle, out: &mut Commands) {
+        let known = &mut self.known;
+        match known.residency.get(at).ask() {
+            Ask::Unproven => {
+                known.counters.prefetch_useless += 1;
+                known.residency.set_ask(at, Ask::None);
+            }
+            Ask::Keep => known.residency.set_ask(at, Ask::None),
+            Ask::Evict => return known.residency.set_ask(at, Ask::None),
+            // Its contents are on the host now, and are given up there.
+            Ask::Discard => return,
+            Ask::None | Ask::Populate | Ask::Urgent | Ask::Predicted => {}
+        }
+        self.policy.evicted(at, known, out);
+    }
+
+    /// Without notices: what came in pushed out the blocks made resident longest ago, as the driver does it (facts 4.2).
+    pub(super) fn assume_evictions(&mut self, out: &mut Commands) {
+        while self.known.residency.blocks_on_device() > self.known.budget {
+            let Some(oldest) = self.known.residency.oldest_first().next() else { return };
+            self.known.residency.leave(oldest);
+            self.left(oldest, out);
+        }
+    }
+
+    pub(super) fn move_done(&mut self, block: UmBlock, to: Place, ok: bool) {
+        let known = &mut self.known;
+        known.counters.moves_failed += u64::from(!ok);
+        let Some(at) = known.residency.find(block) else { return };
+        let ask = known.residency.get(at).ask();
+        let to_device = to == Place::Device(known.residency.device());
+        if to_device && ask == Ask::Predicted {
+            known.counters.prefetch_issued += 1;
+            known.counters.prefetch_failed += u64::from(!ok);
+        }
+        match (to_device, ok) {
+            (true, true) => {
+                known.residency.fetched(at);
+                known.holds();
+            }
+            (false, true) => known.residency.leave(at),
+            // It could not leave; next time another one is asked to first.
+            (false, false) => known.residency.asked(at),
+            (true, false) => {}
+        }
+        match (to_device, ask) {
+            (true, Ask::Predicted) if ok => known.residency.set_ask(at, Ask::Unproven),
+            (true, Ask::Predicted | Ask::Urgent | Ask::Populate | Ask::Keep) | (false, Ask::Evict) => {
+                known.residency.set_ask(at, Ask::None);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn discarded(&mut self, block: UmBlock, outcome: DiscardOutcome) {
+        let known = &mut self.known;
+        let count = match outcome {
+            DiscardOutcome::Done => &mut known.counters.discarded,
+            DiscardOutcome::HandedOut => &mut known.counters.discards_cancelled,
+            DiscardOutcome::Failed => &mut known.counters.discards_failed,
+        };
+        *count += 1;
+        let Some(at) = known.residency.find(block) else { return };
+        if outcome == DiscardOutcome::Done {
+            if known.residency.get(at).on_device {
+                known.counters.bytes_spared += UmBlock::SIZE.get();
+            }
+            known.residency.discarded(at);
+        }
+        if known.residency.get(at).ask() == Ask::Discard {
+            known.residency.set_ask(at, Ask::None);
+        }
+    }
+
+    /// What waited for the block, or was to, does not. A touch leaves nothing to put right.
+    pub(super) fn dropped(&mut self, block: UmBlock) {
+        let Some(at) = self.known.residency.find(block) else { return };
+        match self.known.residency.get(at).ask() {
+            Ask::Predicted => {
+                self.known.counters.prefetch_dropped += 1;
+                self.known.residency.set_ask(at, Ask::None);
+            }
+            Ask::Populate => self.known.residency.set_ask(at, Ask::None),
+            _ => {}
+        }
+    }
+}

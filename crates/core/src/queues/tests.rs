@@ -1,0 +1,154 @@
+//! Small scenes; against plain lists they are tried in `tests/oracle.rs`.
+
+use super::*;
+
+fn fault(n: u64) -> Command {
+    Command::Fetch { block: UmBlock(n), why: Why::Fault }
+}
+fn predicted(n: u64, by: u64) -> Command {
+    Command::Fetch { block: UmBlock(n), why: Why::Predicted { by: LaunchSeq(by) } }
+}
+fn evict(n: u64) -> Command {
+    Command::Evict { block: UmBlock(n) }
+}
+fn discard(n: u64) -> Command {
+    Command::Discard { block: UmBlock(n) }
+}
+fn push_all(queues: &mut Queues, commands: &[Command]) {
+    for &command in commands {
+        queues.push(command);
+    }
+}
+/// One thread for both directions.
+fn pop(queues: &mut Queues, most: u32) -> Option<(Lane, u64, u32)> {
+    Direction::ALL.into_iter().for_each(|direction| queues.done(direction));
+    let batch = Direction::ALL.into_iter().find_map(|direction| queues.pop_batch(direction, most));
+    batch.map(|b| (b.lane, b.first.0, b.count))
+}
+fn all(queues: &mut Queues, most: u32) -> Vec<(Lane, u64, u32)> {
+    std::iter::from_fn(|| pop(queues, most)).collect()
+}
+
+#[test]
+fn evictions_make_room_then_faults_come_before_predictions() {
+    let mut queues = Queues::default();
+    for command in [predicted(1, 1), evict(20), fault(30), predicted(3, 1), fault(10)] {
+        assert_eq!(queues.push(command), Pushed::Queued);
+    }
+    use Lane::{Evict, Fault, Predicted};
+    let expected = [(Evict, 20, 1), (Fault, 30, 1), (Fault, 10, 1), (Predicted, 1, 1), (Predicted, 3, 1)];
+    assert_eq!(all(&mut queues, 16), expected);
+    assert!(queues.is_empty());
+}
+
+#[test]
+fn no_block_waits_twice_and_a_fault_overtakes() {
+    let mut queues = Queues::default();
+    queues.push(predicted(1, 1));
+    assert_eq!(queues.push(predicted(1, 2)), Pushed::Known);
+    assert_eq!(queues.push(fault(1)), Pushed::Replaced(Lane::Predicted));
+    assert_eq!(queues.push(predicted(1, 1)), Pushed::Known);
+    assert_eq!(queues.push(evict(1)), Pushed::Known, "the GPU waits for it");
+    assert_eq!(all(&mut queues, 16), [(Lane::Fault, 1, 1)]);
+}
+
+#[test]
+fn an_eviction_and_a_fetch_of_the_same_block_replace_each_other() {
+    let mut queues = Queues::default();
+    queues.push(evict(1));
+    assert_eq!(queues.push(predicted(1, 1)), Pushed::Replaced(Lane::Evict));
+    assert_eq!(queues.push(evict(1)), Pushed::Replaced(Lane::Predicted));
+    assert_eq!(all(&mut queues, 16), [(Lane::Evict, 1, 1)]);
+}
+
+#[test]
+fn a_block_being_fetched_is_not_queued_again_and_no_longer_evicted() {
+    let mut queues = Queues::default();
+    queues.push(predicted(1, 1));
+    queues.push(predicted(2, 1));
+    assert_eq!(pop(&mut queues, 16), Some((Lane::Predicted, 1, 2)));
+    assert_eq!(queues.push(fault(2)), Pushed::Known);
+    queues.push(evict(2));
+    assert_eq!(queues.push(fault(2)), Pushed::Known);
+    assert_eq!(pop(&mut queues, 16), None, "the eviction was taken out again");
+    assert_eq!(queues.push(fault(2)), Pushed::Queued, "no longer in hand");
+}
+
+#[test]
+fn what_one_direction_has_in_hand_the_other_passes_over() {
+    let mut queues = Queues::default();
+    push_all(&mut queues, &[evict(1), evict(2)]);
+    let first = |queues: &mut Queues, direction| queues.pop_batch(direction, 16).map(|b| (b.lane, b.first.0, b.count));
+    assert_eq!(first(&mut queues, Direction::Out), Some((Lane::Evict, 1, 2)));
+    push_all(&mut queues, &[fault(2), fault(7), predicted(3, 1)]);
+    assert_eq!(queues.push(discard(1)), Pushed::Known, "it is being evicted");
+    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Fault, 7, 1)));
+    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Predicted, 3, 1)));
+    assert_eq!(first(&mut queues, Direction::In), None);
+    assert!(!queues.is_empty());
+    queues.done(Direction::Out);
+    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Fault, 2, 1)));
+    queues.push(evict(2));
+    assert_eq!(first(&mut queues, Direction::Out), None, "it is being fetched");
+}
+
+#[test]
+fn discards_come_before_evictions_and_are_taken_back_by_whoever_wants_the_block() {
+    let mut queues = Queues::default();
+    push_all(&mut queues, &[evict(9), discard(1), discard(2), discard(5), evict(6)]);
+    assert_eq!(queues.push(predicted(2, 1)), Pushed::Replaced(Lane::Discard));
+    assert_eq!(queues.push(Command::Cancel { block: UmBlock(1) }), Pushed::Cancelled(Some(Lane::Discard)));
+    assert_eq!(queues.push(discard(6)), Pushed::Replaced(Lane::Evict));
+    let expected = [(Lane::Discard, 5, 2), (Lane::Evict, 9, 1), (Lane::Predicted, 2, 1)];
+    assert_eq!(all(&mut queues, 16), expected);
+}
+
+#[test]
+fn batches_are_consecutive_and_bounded_and_predicted_ones_for_one_launch() {
+    let mut queues = Queues::default();
+    for command in [10, 50, 11, 12, 13].map(|n| predicted(n, 7)) {
+        queues.push(command);
+    }
+    queues.push(predicted(14, 8));
+    use Lane::Predicted;
+    let expected = [(Predicted, 10, 3), (Predicted, 50, 1), (Predicted, 13, 1), (Predicted, 14, 1)];
+    assert_eq!(all(&mut queues, 3), expected);
+    for command in [fault(10), fault(50), fault(11), predicted(12, 3), evict(13)] {
+        queues.push(command);
+    }
+    let expected = [(Lane::Evict, 13, 1), (Lane::Fault, 10, 3), (Lane::Fault, 50, 1)];
+    assert_eq!(all(&mut queues, 16), expected, "a fault takes along what waits to be fetched behind it");
+}
+
+#[test]
+fn a_full_predicted_lane_drops_the_newcomer_and_the_fault_lane_never() {
+    let mut queues = Queues::new(2);
+    queues.push(predicted(1, 1));
+    queues.push(predicted(3, 1));
+    queues.push(evict(5));
+    assert_eq!(queues.push(predicted(5, 1)), Pushed::Full);
+    assert_eq!(queues.waiting(Lane::Evict), 0, "still wanted, so not evicted");
+    assert_eq!(queues.push(fault(7)), Pushed::Queued);
+    assert_eq!(queues.push(fault(3)), Pushed::Replaced(Lane::Predicted));
+    assert_eq!(queues.push(predicted(9, 1)), Pushed::Queued, "3 made room");
+}
+
+#[test]
+fn a_cancelled_prediction_is_gone_and_nothing_else_is() {
+    let mut queues = Queues::default();
+    queues.push(predicted(1, 1));
+    queues.push(fault(2));
+    assert_eq!(queues.push(Command::Cancel { block: UmBlock(1) }), Pushed::Cancelled(Some(Lane::Predicted)));
+    assert_eq!(queues.push(Command::Cancel { block: UmBlock(2) }), Pushed::Cancelled(None));
+    assert_eq!(all(&mut queues, 16), [(Lane::Fault, 2, 1)]);
+}
+
+#[test]
+fn stale_entries_do_not_pile_up() {
+    let mut queues = Queues::default();
+    for _ in 0..10_000 {
+        queues.push(predicted(1, 1));
+        queues.push(Command::Cancel { block: UmBlock(1) });
+    }
+    assert!(queues.lanes[Lane::Predicted as usize].len() <= 65);
+}
