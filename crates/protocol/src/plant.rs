@@ -1,0 +1,57 @@
+//! Faults that the model check plants on purpose, to show that it would find them. Outside of it there are none.
+
+/// A fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(not(loom), allow(dead_code, reason = "named where it would be, planted under loom only"))]
+pub enum Plant {
+    /// A hold does not wait for the discard in flight.
+    NoWait,
+    /// A discard does not look for holders.
+    NoCount,
+    /// The end of a discard is not ordered after it.
+    LooseEnd,
+    /// A hold is not ordered after the end of the discard.
+    LooseHold,
+    /// A discard is not ordered after the last release.
+    LooseRelease,
+    /// A release takes its stamp without the fence.
+    StampWithoutFence,
+    /// A period looks at what was issued without the fence.
+    PeriodWithoutFence,
+    /// A period is announced after the look at what was issued.
+    PeriodTooLate,
+    /// A discard takes the period in which the release fell for one after it.
+    SamePeriod,
+    /// Calls for one stream at once are not noticed.
+    NoMuddle,
+    /// Progress made while calls overlapped is trusted afterwards.
+    NoBound,
+    /// A reader does not say what it is taking.
+    NoTaken,
+}
+
+#[cfg(loom)]
+mod planted {
+    use super::Plant;
+    use std::sync::Mutex;
+
+    static NOW: Mutex<Option<Plant>> = Mutex::new(None);
+
+    /// Plants one, or none.
+    pub fn set(fault: Option<Plant>) {
+        *NOW.lock().unwrap() = fault;
+    }
+
+    /// Whether this one is planted.
+    pub fn is(fault: Plant) -> bool {
+        *NOW.lock().unwrap() == Some(fault)
+    }
+}
+#[cfg(loom)]
+pub use planted::{is, set};
+
+/// Whether this one is planted.
+#[cfg(not(loom))]
+pub const fn is(_: Plant) -> bool {
+    false
+}

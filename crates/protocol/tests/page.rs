@@ -1,0 +1,281 @@
+//! The page is what `docs/page.md` says, and hand-outs do what a model of them in plain sets does.
+#![cfg(not(loom))]
+
+use deepum_core::units::{LaunchSeq, StreamSlot, UmBlock};
+use deepum_protocol::AtomicU64;
+use deepum_protocol::gate::OPEN;
+use deepum_protocol::grace::{Grace, GraceWords};
+use deepum_protocol::handout::HandOuts;
+use deepum_protocol::inflight::InFlight;
+use deepum_protocol::page::{MAGIC, Page, PageError, VERSION, WORDS};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+
+fn words(count: usize) -> &'static [AtomicU64] {
+    Box::leak((0..count).map(|_| AtomicU64::new(0)).collect())
+}
+
+#[test]
+fn a_page_is_known_by_its_header_and_anything_else_is_refused_by_name() {
+    let all = words(WORDS);
+    Page::format(all).unwrap();
+    assert!(Page::open(all).is_ok());
+    let broken = |at: usize, value: u64, want: PageError, text: &str| {
+        let before = all[at].swap(value, Ordering::Relaxed);
+        let have = Page::open(all).unwrap_err();
+        all[at].store(before, Ordering::Relaxed);
+        assert_eq!(have, want);
+        assert!(have.to_string().contains(text), "{have}");
+    };
+    broken(1024, 7, PageError::Magic { have: 7 }, "marked with 0x7");
+    broken(1025, 2, PageError::Version { have: 2 }, "version 2; this program knows version 1");
+    broken(1026, 9, PageError::Words { have: 9 }, "header says 9 words");
+    let short = &all[..WORDS - 1];
+    assert_eq!(Page::open(short).unwrap_err(), PageError::Size { words: WORDS - 1 });
+    assert_eq!(Page::format(short).unwrap_err(), PageError::Size { words: WORDS - 1 });
+}
+
+/// Word by word as in `docs/page.md`.
+#[test]
+fn the_layout_is_the_documented_one() {
+    let all = words(69_632);
+    let page = Page::format(all).unwrap();
+    assert_eq!(all[1024].load(Ordering::Relaxed), MAGIC);
+    assert_eq!(MAGIC.to_le_bytes(), *b"DEEPUMPG");
+    assert_eq!((all[1025].load(Ordering::Relaxed), VERSION), (1, 1));
+    assert_eq!(all[1026].load(Ordering::Relaxed), 69_632);
+    assert!(all[512..528].iter().all(|gate| gate.load(Ordering::Relaxed) == OPEN));
+    assert!(
+        all.iter()
+            .enumerate()
+            .all(|(i, w)| (512..528).contains(&i) || (1024..1027).contains(&i) || w.load(Ordering::Relaxed) == 0)
+    );
+
+    assert_eq!((page.progress().len(), page.gates().word(0).is_none()), (0, true), "not reached yet");
+    page.set_reached();
+    assert_eq!(all[1032].load(Ordering::Relaxed), 1);
+    let at = |word: &AtomicU64| (std::ptr::from_ref(word) as usize - all.as_ptr() as usize) / 8;
+    assert_eq!((at(&page.progress()[0]), page.progress().len()), (0, 512));
+    assert_eq!((at(page.gates().word(0).unwrap()), at(page.gates().word(15).unwrap())), (512, 527));
+    assert!(page.gates().word(16).is_none());
+    assert_eq!(page.gpu_words().len() * 8, 2 * 4096);
+    assert_eq!((Page::progress_at(5), Page::gate_at(3)), (5, 515));
+    assert_eq!((at(page.pending()), at(page.nudge()), at(page.engine())), (1040, 1048, 1056));
+    assert_eq!((at(page.grace().begun), at(page.grace().ended)), (1064, 1072));
+    let streams = page.in_flight();
+    assert_eq!((at(streams.blind), at(&streams.used[0]), streams.used.len()), (1080, 1088, 8));
+    assert_eq!((at(&streams.issued[0]), at(&streams.calls[0])), (1536, 2048));
+    let outs = page.hand_outs();
+    assert!(outs.open(UmBlock(65_536 * 3 + 2)));
+    outs.hold(UmBlock(65_536 * 3 + 2));
+    // Open, one holder, tag 3, stamp 0.
+    assert_eq!(all[4096 + 2].load(Ordering::Relaxed), 1 << 13 | 1 | 3 << 16);
+}
+
+/// Four words of hand-outs, two streams.
+struct Bench {
+    outs: HandOuts<'static>,
+    grace: GraceWords<'static>,
+    streams: InFlight<'static>,
+    periods: Grace<'static>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let all = words(16);
+        let grace = GraceWords { begun: &all[0], ended: &all[1] };
+        let streams =
+            InFlight { progress: &all[2..4], issued: &all[4..6], calls: &all[6..8], used: &all[8..9], blind: &all[9] };
+        Self { outs: HandOuts::new(words(4), grace), grace, streams, periods: Grace::new(grace, streams) }
+    }
+    fn issue(&self, slot: u16, seq: u64) {
+        let slot = StreamSlot(slot);
+        self.streams.enter(slot);
+        self.streams.issue(slot, LaunchSeq(seq));
+        self.streams.leave(slot, || LaunchSeq(seq));
+    }
+    fn finish(&self, slot: u16, seq: u64) {
+        self.streams.progress[usize::from(slot)].store(seq, Ordering::Release);
+    }
+    fn release(&self, block: u64) {
+        self.outs.release(UmBlock(block), self.grace.stamp());
+    }
+    /// Whether a discard may begin; it is ended at once.
+    fn discardable(&self, block: u64) -> bool {
+        let yes = self.outs.begin_discard(UmBlock(block));
+        if yes {
+            self.outs.end_discard(UmBlock(block));
+        }
+        yes
+    }
+}
+
+#[test]
+fn a_block_waits_for_what_was_issued_before_its_release_and_for_nothing_after() {
+    let mut b = Bench::new();
+    b.outs.open(UmBlock(1));
+    b.periods.turn();
+    assert!(b.discardable(1), "nothing was ever issued");
+    b.outs.hold(UmBlock(1));
+    b.issue(0, 1);
+    b.issue(1, 2);
+    b.periods.turn();
+    assert!(!b.discardable(1), "held");
+    b.release(1);
+    for seq in 3..200 {
+        b.issue(0, seq);
+        b.periods.turn();
+    }
+    assert!(!b.discardable(1), "the second stream has not finished its only launch");
+    b.finish(1, 2);
+    b.finish(0, 40);
+    b.periods.turn();
+    assert!(b.discardable(1), "160 launches are queued, but they came later");
+}
+
+#[test]
+fn what_cannot_be_followed_is_never_finished() {
+    let mut b = Bench::new();
+    b.outs.open(UmBlock(1));
+    b.outs.hold(UmBlock(1));
+    b.release(1);
+    b.streams.lose_sight();
+    b.issue(0, 1);
+    b.finish(0, 1);
+    for _ in 0..5 {
+        b.periods.turn();
+    }
+    assert!(!b.discardable(1) && b.streams.is_blind());
+}
+
+#[test]
+fn a_refused_operation_is_not_waited_for() {
+    let mut b = Bench::new();
+    b.issue(0, 1);
+    b.finish(0, 1);
+    let before = b.streams.issue(StreamSlot(0), LaunchSeq(2));
+    b.streams.refused(StreamSlot(0), LaunchSeq(2), before);
+    b.outs.open(UmBlock(1));
+    b.periods.turn();
+    assert!(b.discardable(1));
+}
+
+#[test]
+fn overlapping_calls_are_distrusted_until_a_later_one() {
+    let b = Bench::new();
+    let (slot, seq) = (StreamSlot(0), LaunchSeq);
+    b.streams.enter(slot);
+    b.streams.issue(slot, seq(1));
+    b.streams.enter(slot);
+    b.streams.issue(slot, seq(2));
+    b.finish(0, 2);
+    assert!(!b.streams.is_done(slot, seq(1)), "two at once");
+    b.streams.leave(slot, || seq(2));
+    b.streams.leave(slot, || seq(2));
+    assert!(!b.streams.is_done(slot, seq(1)) && !b.streams.is_done(slot, seq(2)), "in whatever order they went in");
+    b.issue(0, 3);
+    b.finish(0, 3);
+    assert!(b.streams.is_done(slot, seq(2)) && b.streams.is_done(slot, seq(3)));
+}
+
+#[test]
+fn the_next_engine_goes_on_from_where_the_last_one_stopped() {
+    let mut b = Bench::new();
+    b.outs.open(UmBlock(1));
+    b.outs.hold(UmBlock(1));
+    b.issue(0, 1);
+    b.periods.turn();
+    b.release(1);
+    b.outs.open(UmBlock(2));
+    b.finish(0, 1);
+    b.periods.turn();
+    assert!(b.outs.begin_discard(UmBlock(1)) && !b.outs.begin_discard(UmBlock(1)), "one at a time");
+    // It is killed here.
+    b.periods = Grace::new(b.grace, b.streams);
+    assert!(!b.outs.begin_discard(UmBlock(1)));
+    b.outs.clear_discards();
+    b.outs.hold(UmBlock(1));
+    b.issue(0, 2);
+    b.release(1);
+    b.periods.turn();
+    assert!(!b.discardable(1));
+    b.finish(0, 2);
+    b.periods.turn();
+    assert!(b.discardable(1));
+}
+
+/// What may be done to a block, of which those equal modulo 4 share a word.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Open(u64),
+    Close(u64),
+    Hold(u64),
+    Release(u64),
+    Pin(u64),
+    Discard(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let block = 0..9u64;
+    prop_oneof![
+        block.clone().prop_map(Step::Open),
+        block.clone().prop_map(Step::Close),
+        block.clone().prop_map(Step::Hold),
+        block.clone().prop_map(Step::Release),
+        block.clone().prop_map(Step::Pin),
+        block.prop_map(Step::Discard),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn hand_outs_are_as_a_model_in_plain_sets(steps in prop::collection::vec(step(), 1..200)) {
+        let mut b = Bench::new();
+        // The owner of each word, its holders, and whether it is pinned.
+        let mut owner: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut holders: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut pinned = BTreeSet::new();
+        for step in steps {
+            let owns = |owner: &BTreeMap<u64, u64>, block: u64| owner.get(&(block % 4)) == Some(&block);
+            match step {
+                Step::Open(block) => {
+                    let got = *owner.entry(block % 4).or_insert(block) == block;
+                    prop_assert_eq!(b.outs.open(UmBlock(block)), got);
+                }
+                Step::Close(block) => {
+                    b.outs.close(UmBlock(block));
+                    if owns(&owner, block) {
+                        owner.remove(&(block % 4));
+                        holders.remove(&block);
+                        pinned.remove(&block);
+                    }
+                }
+                Step::Hold(block) => {
+                    b.outs.hold(UmBlock(block));
+                    if owns(&owner, block) {
+                        *holders.entry(block).or_default() += 1;
+                    }
+                }
+                Step::Release(block) => {
+                    b.release(block);
+                    if let Some(count) = holders.get_mut(&block) {
+                        *count = count.saturating_sub(1);
+                    }
+                }
+                Step::Pin(block) => {
+                    b.outs.pin(UmBlock(block));
+                    if owns(&owner, block) {
+                        pinned.insert(block);
+                    }
+                }
+                Step::Discard(block) => {
+                    b.periods.turn();
+                    let free = owns(&owner, block) && holders.get(&block).is_none_or(|n| *n == 0) && !pinned.contains(&block);
+                    prop_assert_eq!(b.outs.is_held(UmBlock(block)), !free);
+                    prop_assert_eq!(b.discardable(block), free);
+                }
+            }
+        }
+    }
+}
