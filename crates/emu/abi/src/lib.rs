@@ -9,7 +9,8 @@
 //! - [`image`]: the marker image by which `cuModuleLoadData` knows them, and [`kernels`], what is inside it;
 //! - [`client`]: how such a library reaches the driver, loads the image, and launches;
 //! - [`edge`] and [`elem`]: what their C functions have in common, statuses and element types;
-//! - [`sonames`]: under which vendor file name each stand-in is found.
+//! - [`sonames`]: under which vendor file name each stand-in is found;
+//! - [`forward`]: what a request on a file of the driver is, on its way from another process.
 //!
 //! Not here: what a launch costs or faults (the emulated device), and anything the shim may use. To the shim these are
 //! kernels like any other, with pointers somewhere inside their parameters.
@@ -17,6 +18,7 @@
 pub mod client;
 pub mod edge;
 pub mod elem;
+pub mod forward;
 pub mod image;
 pub mod kernels;
 pub mod params;

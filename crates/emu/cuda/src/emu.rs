@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use deepum_emu_device::machine::machine;
 use deepum_emu_device::pace::DeepumHooks;
-use deepum_emu_device::uvm::door;
+use deepum_emu_device::uvm::{door, remote};
 
 use crate::edge::{int, put_text};
 
@@ -15,7 +15,8 @@ fn guarded<R>(otherwise: R, f: impl FnOnce() -> R) -> R {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or(otherwise)
 }
 
-/// The engine takes over the pace (null: it gives it back). 0, or -1 if the hooks are not acceptable or there is no
+/// The engine takes over the pace (null: it gives it back, and what another process has asked for is over when this
+/// returns; so no lock may be held that a call of the program waits for). 0, or -1 if the hooks are not acceptable or there is no
 /// device yet. See ARCHITECTURE section 5.
 ///
 /// # Safety
@@ -25,13 +26,26 @@ fn guarded<R>(otherwise: R, f: impl FnOnce() -> R) -> R {
 pub unsafe extern "C" fn deepumEmuDrive(hooks: *const DeepumHooks) -> c_int {
     guarded(-1, || match machine() {
         // SAFETY: the caller's promise.
-        Ok(machine) if unsafe { machine.drive(hooks) } => 0,
+        Ok(machine) if unsafe { machine.drive(hooks) } => {
+            if hooks.is_null() {
+                door::quiesce();
+            }
+            0
+        }
         _ => -1,
     })
 }
 
-/// Takes a descriptor as an open file of `/dev/nvidia-uvm` (`node` 0) or `/dev/nvidia-uvm-tools` (1). 0, or an error
-/// number.
+/// 1 if the calling thread stands in for one of another process that makes a request on a file of the driver, 0 if not. For
+/// an engine in another process to know its threads by.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub extern "C" fn deepumEmuServes() -> c_int {
+    guarded(0, || c_int::from(remote::serves()))
+}
+
+/// Takes a descriptor as an open file of `/dev/nvidia-uvm` (`node` 0) or `/dev/nvidia-uvm-tools` (1), with the far end of its
+/// socket pair. 0, or an error number.
 ///
 /// # Safety
 /// `peer` is -1, or a descriptor that nothing else uses or closes.
@@ -42,7 +56,7 @@ pub unsafe extern "C" fn deepumEmuUvmOpen(node: c_int, fd: c_int, peer: c_int) -
     guarded(libc::ENODEV, || unsafe { door::open(node, fd, peer) })
 }
 
-/// A request on such a file: 0, or an error number below 0.
+/// A request on such a file: 0, or an error number below 0; `-ENOTTY` if it is no file of this device.
 ///
 /// # Safety
 /// `argument` is what the request asks for, as for the driver.
@@ -53,7 +67,7 @@ pub unsafe extern "C" fn deepumEmuUvmIoctl(fd: c_int, request: c_ulong, argument
     guarded(-libc::EIO, || unsafe { door::ioctl(fd, request, argument) })
 }
 
-/// 1 if a poll of the tools file finds it readable, 0 if not.
+/// 1 if a poll of the tools file finds it readable, 0 if not, below 0 if it is no file of this device.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "exported name")]
 pub extern "C" fn deepumEmuUvmPoll(fd: c_int) -> c_int {

@@ -1,16 +1,10 @@
 //! The way to the device: four functions that a stand-in `libcuda.so.1` exports (ARCHITECTURE section 7).
 
+use deepum_emu_abi::forward::Node;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::mem::transmute;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
-
-/// The two nodes, with the numbers that `deepumEmuUvmOpen` knows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Node {
-    Uvm = 0,
-    Tools = 1,
-}
 
 /// Which `libcuda.so.1` this process has.
 pub(crate) enum Door {
@@ -30,9 +24,9 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    /// Hands a descriptor over as an open node. `peer` is the device's if this succeeds.
+    /// Hands a descriptor over as an open node, with `peer`, the far end of its socket pair, which is the device's if this succeeds.
     pub(crate) fn open(&self, node: Node, fd: RawFd, peer: RawFd) -> Result<(), c_int> {
-        // SAFETY: `peer` is -1 or a descriptor of ours that we forget when this succeeds.
+        // SAFETY: `peer` is -1 or a descriptor of ours that the caller forgets when this succeeds.
         match unsafe { (self.open)(node as c_int, fd, peer) } {
             0 => Ok(()),
             errno => Err(errno),
@@ -51,9 +45,10 @@ impl Device {
         unsafe { (self.ioctl)(fd, request, arg) }
     }
 
-    pub(crate) fn readable(&self, fd: RawFd) -> bool {
+    /// Makes a tools file readable if there is reason to; `-ENOTTY` if it is none of this device's.
+    pub(crate) fn poll(&self, fd: RawFd) -> c_int {
         // SAFETY: any number is allowed.
-        unsafe { (self.poll)(fd) == 1 }
+        unsafe { (self.poll)(fd) }
     }
 
     /// The driver's release.

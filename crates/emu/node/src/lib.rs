@@ -4,21 +4,26 @@
 //! device. The answers are given by the stand-in `libcuda.so.1`; this library is preloaded and only sees to it that
 //! the C library's `open`, `ioctl`, `poll`, `readlink` and the like reach it.
 //!
-//! An opened node is a real descriptor: a memfd for the VA space, one end of a socket pair for the tools node. So `dup`,
-//! `fcntl`, close-on-exec, `SCM_RIGHTS`, `epoll` and `close` are the kernel's own. A file is known again by its inode.
+//! An opened node is a real descriptor, one end of a socket pair whose other end the device has. So `dup`, `fcntl`,
+//! close-on-exec, `SCM_RIGHTS`, `epoll` and `close` are the kernel's own. A file is known again, by anybody, by the name its
+//! socket is bound to ([`deepum_emu_abi::forward`]). In a process whose `libcuda.so.1` does not know it, because it came from
+//! another process or has none at all, requests on it are forwarded to the device it belongs to ([`forward`]).
 //!
-//! It is preloaded into everything the program starts, so: no thread, no output, no allocation, nothing at load time but
-//! relocation; a call that is not about a node costs a few comparisons. Until the process has a `libcuda.so.1` with a
-//! device that is up, the nodes do not exist; beside a genuine `libcuda.so.1` every call passes straight through.
+//! It is preloaded into everything the program starts, so: no thread, no output, nothing at load time but relocation; a
+//! call that is not about a node costs a few comparisons, an `ioctl` one question to the kernel. Until the process has a
+//! `libcuda.so.1` with a device that is up, the nodes do not exist; beside a genuine `libcuda.so.1` they are the
+//! kernel's.
 //!
 //! Not seen: `fopen` and direct system calls, which do not pass these symbols. `/sys/module/nvidia/version` can be opened.
-//! `epoll` may report a tools file readable once too often; a `poll` first tells the device to look again.
+//! `epoll` may report a tools file readable once too often; a `poll` first tells the device to look again, in a process
+//! that has opened a node or made a request on one.
 
 mod device;
 mod files;
+mod forward;
 mod real;
 
-use device::Node;
+use deepum_emu_abi::forward::Node;
 use real::real;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 

@@ -4,6 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// Of `DeepumHooks`, by which an engine takes the pace over.
+const ABI: u32 = 3;
+
 /// The library under test, beside this test's executable.
 fn node() -> PathBuf {
     let exe = std::env::current_exe().expect("a test has a path");
@@ -50,9 +53,9 @@ fn a_program_sees_the_driver_exactly_where_the_device_is() {
     assert!(real.status.success() && text(&real) == "ok\n", "{}", text(&real));
 }
 
-#[test]
-fn a_tool_attaches_reads_and_commands_with_every_driver() {
-    // The stand-in libcuda.so.1 only makes a C library, which cargo builds for no other package's tests.
+/// A folder with the stand-in libcuda.so.1 under that name, and a program.
+fn beside_the_device(source: &str, flags: &[&str]) -> (tempfile::TempDir, PathBuf) {
+    // The stand-in only makes a C library, which cargo builds for no other package's tests.
     let folder = tempfile::tempdir().expect("room for programs");
     let target = node().parent().and_then(Path::parent).and_then(Path::parent).expect("a target folder").to_owned();
     let built = Command::new(env!("CARGO"))
@@ -63,15 +66,34 @@ fn a_tool_attaches_reads_and_commands_with_every_driver() {
     assert!(built.status.success(), "{}", text(&built));
     let library = target.join("debug/libdeepum_emu_cuda.so");
     std::os::unix::fs::symlink(library, folder.path().join("libcuda.so.1")).expect("a link");
-    let program = folder.path().join("attach");
-    compile(&program, &["-ldl"], &programs().join("attach.c"));
+    let program = folder.path().join("program");
+    compile(&program, &[&["-ldl"], flags].concat(), &programs().join(source));
+    (folder, program)
+}
+
+/// Runs it on the device of a driver.
+fn on_driver(folder: &tempfile::TempDir, program: &Path, args: &[&str], more: &str) {
+    let mut run = Command::new(program);
+    run.args(args).env("LD_PRELOAD", node()).env("LD_LIBRARY_PATH", folder.path());
+    let run = run.env("DEEPUM_EMU", format!("v100-32g:driver={}{more}", args[0])).output().expect("it runs");
+    assert!(run.status.success() && text(&run) == "ok\n", "{args:?}: {}", text(&run));
+}
+
+#[test]
+fn a_tool_attaches_reads_and_commands_with_every_driver() {
+    let (folder, program) = beside_the_device("attach.c", &[]);
     for driver in ["535", "550", "560", "580"] {
-        for (memory, args) in [("", &[driver][..]), (",memory=8MiB", &[driver, "tiny"])] {
-            let mut run = Command::new(&program);
-            run.args(args).env("LD_PRELOAD", node()).env("LD_LIBRARY_PATH", folder.path());
-            let run = run.env("DEEPUM_EMU", format!("v100-32g:driver={driver}{memory}")).output().expect("it runs");
-            assert!(run.status.success() && text(&run) == "ok\n", "{args:?}: {}", text(&run));
-        }
+        on_driver(&folder, &program, &[driver], "");
+        on_driver(&folder, &program, &[driver, "tiny"], ",memory=8MiB");
+    }
+}
+
+#[test]
+fn another_process_that_is_handed_the_files_does_all_that_the_program_can() {
+    let abi = format!("-DABI={}", ABI);
+    let (folder, program) = beside_the_device("elsewhere.c", &[&abi]);
+    for driver in ["535", "550", "560", "580"] {
+        on_driver(&folder, &program, &[driver], "");
     }
 }
 

@@ -1,9 +1,12 @@
 //! The caller's memory and descriptors, as a driver sees them: claims, until looked at.
 //!
+//! [`Caller`] is who asks: a thread of this process ([`Memory`]), or one of another process ([`super::remote`]).
+//!
 //! Parameter structs are copied in and out with `process_vm_readv` and `process_vm_writev` on ourselves, so that a bad
 //! pointer is an error and not a crash, as in the driver. The queue is written very often and is mapped instead: a
 //! second mapping of the same pages if they are shared memory, which stays whatever the caller does to its own.
 
+use super::NvStatus;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -31,7 +34,48 @@ impl FileKey {
     }
 }
 
-/// Copies from and to the caller's memory.
+/// Who makes a request.
+pub(super) trait Caller {
+    /// Fills `out` from address `from`.
+    ///
+    /// # Safety
+    /// Where the system forbids `process_vm_readv`, `from` must be readable for `out.len()` bytes.
+    unsafe fn read(&mut self, from: usize, out: &mut [u8]) -> bool;
+    /// Puts `bytes` at address `to`.
+    ///
+    /// # Safety
+    /// As for [`Self::read`], writable; and nothing in this program may rely on what is written over, other than
+    /// the caller who named the address.
+    unsafe fn write(&mut self, to: usize, bytes: &[u8]) -> bool;
+    /// Makes `len` bytes at `addr` ours to write to from now on; nothing unless all of it is mapped and writable.
+    ///
+    /// # Safety
+    /// If the pages are not shared memory they must stay mapped until the [`Pinned`] is gone, which is when the tools
+    /// file is closed: the driver would have pinned them.
+    unsafe fn pin(&mut self, addr: usize, len: usize) -> Option<Pinned>;
+    /// The file behind one of its descriptors, if that is one; a refusal if its descriptors cannot be looked at.
+    fn file(&self, fd: RawFd) -> Result<Option<FileKey>, NvStatus>;
+}
+
+impl Caller for &Memory {
+    unsafe fn read(&mut self, from: usize, out: &mut [u8]) -> bool {
+        // SAFETY: our own contract.
+        unsafe { Memory::read(self, from, out) }
+    }
+    unsafe fn write(&mut self, to: usize, bytes: &[u8]) -> bool {
+        // SAFETY: our own contract.
+        unsafe { Memory::write(self, to, bytes) }
+    }
+    unsafe fn pin(&mut self, addr: usize, len: usize) -> Option<Pinned> {
+        // SAFETY: our own contract.
+        unsafe { Memory::pin(self, addr, len) }
+    }
+    fn file(&self, fd: RawFd) -> Result<Option<FileKey>, NvStatus> {
+        Ok(FileKey::of(fd))
+    }
+}
+
+/// Copies from and to the memory of this process.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Set once the kernel has refused `process_vm_readv`: some sandboxes do.
@@ -39,11 +83,9 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Fills `out` from address `from`.
-    ///
     /// # Safety
-    /// Where the system forbids `process_vm_readv`, `from` must be readable for `out.len()` bytes.
-    pub(super) unsafe fn read(&self, from: usize, out: &mut [u8]) -> bool {
+    /// As [`Caller::read`].
+    unsafe fn read(&self, from: usize, out: &mut [u8]) -> bool {
         let (len, local) = (out.len(), out.as_mut_ptr());
         // SAFETY: the local side is `out`; the remote side is checked by the kernel.
         let copied = self.remote(len, || unsafe {
@@ -58,12 +100,9 @@ impl Memory {
         })
     }
 
-    /// Puts `bytes` at address `to`.
-    ///
     /// # Safety
-    /// As for [`Self::read`], writable; and nothing in this program may rely on what is written over, other than
-    /// the caller who named the address.
-    pub(super) unsafe fn write(&self, to: usize, bytes: &[u8]) -> bool {
+    /// As [`Caller::write`].
+    unsafe fn write(&self, to: usize, bytes: &[u8]) -> bool {
         let len = bytes.len();
         // SAFETY: the local side is `bytes`, only read; the remote side is checked by the kernel.
         let copied = self.remote(len, || unsafe {
@@ -91,12 +130,9 @@ impl Memory {
         Some(usize::try_from(copied).is_ok_and(|n| n == len))
     }
 
-    /// Makes `len` bytes at `addr` ours to write to from now on; nothing unless all of it is mapped and writable.
-    ///
     /// # Safety
-    /// If the pages are not shared memory they must stay mapped until the [`Pinned`] is gone, which is when the tools
-    /// file is closed: the driver would have pinned them.
-    pub(super) unsafe fn pin(&self, addr: usize, len: usize) -> Option<Pinned> {
+    /// As [`Caller::pin`].
+    unsafe fn pin(&self, addr: usize, len: usize) -> Option<Pinned> {
         let start = NonNull::new(addr as *mut u8)?;
         if !addr.is_multiple_of(4096) {
             return None;

@@ -3,17 +3,19 @@
 //! The node exists once the machine does (from `cuInit` on), as a driver's node exists once its module is loaded.
 
 use super::caller::FileKey;
-use super::{Backend, NvStatus, Uvm, release};
+use super::{Backend, NvStatus, Uvm, release, remote};
 use crate::error::CuError;
 use crate::machine::{Machine, machine};
 use deepum_core::units::{AddrRange, Place};
+use deepum_emu_abi::forward::Node;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
 
+static UVM: OnceLock<Arc<Uvm>> = OnceLock::new();
+
 /// The module of this process, made when the first file is opened.
 fn uvm(machine: &'static Machine) -> &'static Arc<Uvm> {
-    static UVM: OnceLock<Arc<Uvm>> = OnceLock::new();
     UVM.get_or_init(|| {
         let uvm = Uvm::new(machine.config.driver, machine.config.devices);
         // A machine that is ending takes no sink, and needs none.
@@ -21,8 +23,20 @@ fn uvm(machine: &'static Machine) -> &'static Arc<Uvm> {
             state.sink = Some(uvm.sink());
             Ok(())
         });
+        if let Err(error) = remote::serve(&uvm, machine) {
+            crate::say(&format!("no thread for requests of other processes on our files: {error}; they will fail"));
+        }
         uvm
     })
+}
+
+/// Waits until requests that came from other processes before this call are over. For when their engine is gone: what it
+/// asked for last happens before the program goes on without it, as a driver ends a dead process's calls before it
+/// closes its files. Call with no lock held.
+pub fn quiesce() {
+    if let Some(uvm) = UVM.get() {
+        remote::quiesce(uvm);
+    }
 }
 
 impl Backend for Machine {
@@ -58,19 +72,19 @@ fn status(error: CuError) -> NvStatus {
 /// `peer` is -1, or a descriptor that nothing else uses or closes.
 pub unsafe fn open(node: c_int, fd: RawFd, peer: RawFd) -> c_int {
     let Ok(machine) = machine() else { return libc::ENOENT };
-    let tools = match node {
-        0 => false,
-        1 if machine.config.tools => true,
+    let node = match node {
+        0 => Node::Uvm,
+        1 if machine.config.tools => Node::Tools,
         _ => return libc::ENOENT,
     };
-    let Some(key) = FileKey::of(fd).filter(|_| !tools || peer >= 0) else { return libc::EBADF };
+    let Some(key) = FileKey::of(fd).filter(|_| peer >= 0) else { return libc::EBADF };
     // SAFETY: ours from now on, by our contract.
-    let peer = tools.then(|| unsafe { OwnedFd::from_raw_fd(peer) });
-    uvm(machine).open(key, peer);
+    let peer = unsafe { OwnedFd::from_raw_fd(peer) };
+    uvm(machine).open(node, key, Arc::new(peer));
     0
 }
 
-/// `deepumEmuUvmIoctl`: 0, or an error number below 0.
+/// `deepumEmuUvmIoctl`: 0, or an error number below 0; `-ENOTTY` if `fd` is no file of this device.
 ///
 /// # Safety
 /// As for [`Uvm::ioctl`].
@@ -80,11 +94,12 @@ pub unsafe fn ioctl(fd: RawFd, request: c_ulong, arg: *mut c_void) -> c_int {
     unsafe { uvm(machine).ioctl(key, request, arg as usize, machine) }
 }
 
-/// `deepumEmuUvmPoll`: 1 if a poll of the tools file finds it readable, 0 if not.
+/// `deepumEmuUvmPoll`: 1 if a poll of the tools file finds it readable, 0 if not, `-ENOTTY` if it is no file of this device.
 #[must_use]
 pub fn poll(fd: RawFd) -> c_int {
-    let (Ok(machine), Some(key)) = (machine(), FileKey::of(fd)) else { return 0 };
-    c_int::from(uvm(machine).poll(key))
+    let (Ok(machine), Some(key)) = (machine(), FileKey::of(fd)) else { return -libc::ENOTTY };
+    let uvm = uvm(machine);
+    if uvm.has(key) { c_int::from(uvm.poll(key)) } else { -libc::ENOTTY }
 }
 
 /// `deepumEmuDriverRelease`: the release as `/sys/module/nvidia/version` has it, or nothing without a device.

@@ -10,19 +10,21 @@
 //! ```
 //!
 //! Files are real descriptors that the node makes (so that `dup`, close-on-exec and `SCM_RIGHTS` behave); here they
-//! are told apart by what `fstat` says of them. A file of the VA space holds no data, a tools file is one end of a
-//! socket pair: the other end wakes its pollers, and tells by a hang-up that the last descriptor was closed.
+//! are told apart by what `fstat` says of them. Each is one end of a socket pair: through the other end come the requests of
+//! other processes that were handed the file ([`remote`]); that of a tools file also wakes its pollers, and tells by a hang-up
+//! that the last descriptor was closed.
 //!
 //! Locks: [`Uvm`] has one, held only for bookkeeping. A request that moves memory calls the backend, where it may be
 //! blocked in virtual time, with no lock of this module held. The machine may call the sink with its own lock held.
 //!
 //! Not here: counter trackers (a tools fd with an empty queue), range policies, external ranges, V2 entries before
-//! driver 565. Such requests are refused, and say so once on stderr.
+//! driver 565, trackers that another process attaches. Such requests are refused, and say so once on stderr.
 
 pub mod caller;
 pub mod door;
 mod entry;
 mod queue;
+pub mod remote;
 mod requests;
 mod sys;
 #[cfg(test)]
@@ -31,13 +33,14 @@ mod tests;
 use crate::machine::NoticeSink;
 use caller::{FileKey, Memory};
 use deepum_core::units::{AddrRange, DeviceId, Place};
+use deepum_emu_abi::forward::Node;
 use deepum_model::Notice;
 use parking_lot::Mutex;
 use queue::Tracker;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 pub use sys::NvStatus;
 
@@ -89,7 +92,7 @@ enum UvmFile {
 enum File {
     Uvm(UvmFile),
     /// The far end of the socket pair, and the tracker once there is one.
-    Tools(OwnedFd, Option<Tracker>),
+    Tools(Arc<OwnedFd>, Option<Tracker>),
 }
 
 #[derive(Debug, Default)]
@@ -107,6 +110,8 @@ pub struct Uvm {
     memory: Memory,
     files: Mutex<Files>,
     wanted: AtomicBool,
+    /// Where other processes' requests come in, once somebody waits for them.
+    remote: OnceLock<remote::Door>,
 }
 
 impl Uvm {
@@ -115,21 +120,48 @@ impl Uvm {
     pub fn new(branch: u16, devices: u8) -> Arc<Self> {
         let branch = if matches!(branch, 535 | 550 | 560) { branch } else { 580 };
         let files = Mutex::new(Files::default());
-        Arc::new(Self { branch, devices, memory: Memory::default(), files, wanted: AtomicBool::new(false) })
+        let (memory, wanted, remote) = (Memory::default(), AtomicBool::new(false), OnceLock::new());
+        Arc::new(Self { branch, devices, memory, files, wanted, remote })
     }
 
-    /// Takes a fresh descriptor as an open file: of the tools node if it has a `peer`, the far end of its socket pair.
-    pub fn open(&self, key: FileKey, peer: Option<OwnedFd>) {
-        let file = peer.map_or(File::Uvm(UvmFile::Uninitialised), |peer| File::Tools(peer, None));
+    /// Takes a fresh descriptor, with the far end of its socket pair, as an open file.
+    pub fn open(&self, node: Node, key: FileKey, peer: Arc<OwnedFd>) {
+        let file = match node {
+            Node::Uvm => File::Uvm(UvmFile::Uninitialised),
+            Node::Tools => File::Tools(Arc::clone(&peer), None),
+        };
         // A key seen before is that of a file closed since: inode numbers come back.
         self.files.lock().open.insert(key, file);
+        if let Some(door) = self.remote.get() {
+            door.watch(key, peer);
+        }
     }
 
-    /// Whether a poll of a tools file finds it readable. Asking also re-arms the wake-up, as in the driver.
+    /// Whether there is such a file.
     #[must_use]
+    pub fn has(&self, key: FileKey) -> bool {
+        self.files.lock().open.contains_key(&key)
+    }
+
+    /// The last descriptor of a file was closed.
+    fn closed(&self, key: FileKey) {
+        let mut files = self.files.lock();
+        files.open.remove(&key);
+        files.mm = files.open.values().any(|file| matches!(file, File::Uvm(UvmFile::Mm)));
+        self.settle_wanted(&files);
+    }
+
+    /// Whether a poll of a tools file is to find it readable, and sees to it that it does. Asking also re-arms the wake-up, as in
+    /// the driver.
     pub fn poll(&self, key: FileKey) -> bool {
         match self.files.lock().open.get_mut(&key) {
-            Some(File::Tools(_, Some(tracker))) => tracker.poll(),
+            Some(File::Tools(peer, Some(tracker))) => {
+                let due = tracker.poll();
+                if due {
+                    caller::wake(peer);
+                }
+                due
+            }
             _ => false,
         }
     }

@@ -3,7 +3,7 @@
 //! As in the driver, a routed request returns 0 and its outcome is `rmStatus` inside the struct, which is copied in and
 //! out whole; an unknown number is `EINVAL`, a bad pointer `EFAULT`.
 
-use super::caller::FileKey;
+use super::caller::{Caller, FileKey};
 use super::queue::Tracker;
 use super::sys::{self, NvStatus, request};
 use super::{Backend, File, Uvm, UvmFile, gpu_uuid};
@@ -51,6 +51,22 @@ impl Uvm {
     /// Where the system forbids `process_vm_readv`, `arg` must point to the request's parameters. Memory handed over as
     /// a queue must, unless it is shared memory, stay mapped until the tools file is closed.
     pub unsafe fn ioctl(&self, key: FileKey, request: u64, arg: usize, backend: &dyn Backend) -> i32 {
+        // SAFETY: our own contract.
+        unsafe { self.carry_out(key, request, arg, &mut &self.memory, backend) }
+    }
+
+    /// As [`Self::ioctl`], for any caller.
+    ///
+    /// # Safety
+    /// `arg` must point to the request's parameters, as far as `caller` relies on that, and so must what they point to.
+    pub(super) unsafe fn carry_out(
+        &self,
+        key: FileKey,
+        request: u64,
+        arg: usize,
+        caller: &mut dyn Caller,
+        backend: &dyn Backend,
+    ) -> i32 {
         let tools = match self.files.lock().open.get(&key) {
             Some(File::Tools(..)) => true,
             Some(File::Uvm(_)) => false,
@@ -64,17 +80,17 @@ impl Uvm {
         let Some((len, status)) = self.shape(tools, request) else { return UNKNOWN };
         let mut params = Params { bytes: [0; 80], len };
         // SAFETY: by our own contract.
-        if !unsafe { self.memory.read(arg, &mut params.bytes[..len]) } {
+        if !unsafe { caller.read(arg, &mut params.bytes[..len]) } {
             return BAD_POINTER;
         }
         let outcome = if tools {
-            self.of_tools(key, request, &mut params)
+            self.of_tools(key, request, &mut params, caller)
         } else {
-            self.of_uvm(key, request, &mut params, backend)
+            self.of_uvm(key, request, &mut params, caller, backend)
         };
         params.put_u32(status, outcome.err().unwrap_or(NvStatus::OK).0);
         // SAFETY: by our own contract; the caller expects its parameters to be written.
-        if unsafe { self.memory.write(arg, &params.bytes[..params.len]) } { 0 } else { BAD_POINTER }
+        if unsafe { caller.write(arg, &params.bytes[..params.len]) } { 0 } else { BAD_POINTER }
     }
 
     /// Length of a request's struct and place of its status, if this driver knows the request on such a file.
@@ -106,10 +122,17 @@ impl Uvm {
         Some(known)
     }
 
-    fn of_uvm(&self, key: FileKey, request: u64, params: &mut Params, backend: &dyn Backend) -> Result<(), NvStatus> {
+    fn of_uvm(
+        &self,
+        key: FileKey,
+        request: u64,
+        params: &mut Params,
+        caller: &mut dyn Caller,
+        backend: &dyn Backend,
+    ) -> Result<(), NvStatus> {
         match request {
             request::INITIALIZE => return self.initialise(key, params.u64(0)),
-            request::MM_INITIALIZE => return self.initialise_mm(key, params.fd(0)),
+            request::MM_INITIALIZE => return self.initialise_mm(key, caller.file(params.fd(0))?),
             _ => {}
         }
         if !matches!(self.files.lock().open.get(&key), Some(File::Uvm(UvmFile::VaSpace { .. }))) {
@@ -136,13 +159,13 @@ impl Uvm {
                 backend.flush();
                 Ok(())
             }
-            request::UUID_TABLE_V2 => self.uuid_table(params, sys::PROCESSORS_V2),
+            request::UUID_TABLE_V2 => self.uuid_table(params, caller, sys::PROCESSORS_V2),
             _ => match self.branch {
                 // Only as many as there are, and says how many.
                 535 => {
                     let count = u32::from(self.devices) + 1;
                     params.put_u32(8, count);
-                    self.uuid_table(params, count as usize)
+                    self.uuid_table(params, caller, count as usize)
                 }
                 // As many places as the caller says it has; a caller of before that sets nothing, and has 33.
                 550 => {
@@ -152,14 +175,14 @@ impl Uvm {
                     };
                     params.put_u32(8, u32::from(self.devices) + 1);
                     params.put_u32(16, version);
-                    self.uuid_table(params, places)
+                    self.uuid_table(params, caller, places)
                 }
                 560 => match params.u32(8) {
-                    1 => self.uuid_table(params, sys::PROCESSORS),
-                    2 => self.uuid_table(params, sys::PROCESSORS_V2),
+                    1 => self.uuid_table(params, caller, sys::PROCESSORS),
+                    2 => self.uuid_table(params, caller, sys::PROCESSORS_V2),
                     _ => Err(NvStatus::INVALID_ARGUMENT),
                 },
-                _ => self.uuid_table(params, sys::PROCESSORS),
+                _ => self.uuid_table(params, caller, sys::PROCESSORS),
             },
         }
     }
@@ -175,8 +198,7 @@ impl Uvm {
         Ok(())
     }
 
-    fn initialise_mm(&self, key: FileKey, uvm_fd: RawFd) -> Result<(), NvStatus> {
-        let of = FileKey::of(uvm_fd);
+    fn initialise_mm(&self, key: FileKey, of: Option<FileKey>) -> Result<(), NvStatus> {
         let mut files = self.files.lock();
         let va_space = of.and_then(|key| files.open.get(&key));
         if !matches!(va_space, Some(File::Uvm(UvmFile::VaSpace { .. }))) {
@@ -224,19 +246,25 @@ impl Uvm {
         (0..self.devices).map(DeviceId).find(|d| gpu_uuid(*d) == *uuid).ok_or(NvStatus::INVALID_DEVICE)
     }
 
-    fn uuid_table(&self, params: &Params, processors: usize) -> Result<(), NvStatus> {
+    fn uuid_table(&self, params: &Params, caller: &mut dyn Caller, processors: usize) -> Result<(), NvStatus> {
         let mut table = vec![0; 16 * processors];
         let known = std::iter::once(sys::CPU_UUID).chain((0..self.devices).map(|n| gpu_uuid(DeviceId(n))));
         for (place, uuid) in table.chunks_exact_mut(16).zip(known) {
             place.copy_from_slice(&uuid);
         }
         let Ok(at) = usize::try_from(params.u64(0)) else { return Err(NvStatus::INVALID_ADDRESS) };
-        // SAFETY: checked by the kernel, or promised to `ioctl`: the table is part of the request's parameters.
-        let written = unsafe { self.memory.write(at, &table) };
+        // SAFETY: checked by the kernel, or promised to `carry_out`: the table is part of the request's parameters.
+        let written = unsafe { caller.write(at, &table) };
         written.then_some(()).ok_or(NvStatus::INVALID_ADDRESS)
     }
 
-    fn of_tools(&self, key: FileKey, request: u64, params: &mut Params) -> Result<(), NvStatus> {
+    fn of_tools(
+        &self,
+        key: FileKey,
+        request: u64,
+        params: &mut Params,
+        caller: &mut dyn Caller,
+    ) -> Result<(), NvStatus> {
         match request {
             request::INIT_EVENT_TRACKER => {
                 match self.branch {
@@ -244,14 +272,14 @@ impl Uvm {
                     560 => self.refuse_v2(params.u32(48))?,
                     _ => {}
                 }
-                self.init_tracker(key, params, sys::ENTRY)?;
+                self.init_tracker(key, params, caller, sys::ENTRY)?;
                 if self.branch == 550 {
                     // The version granted is the one asked for.
                     params.put_u32(56, params.u32(52));
                 }
                 return Ok(());
             }
-            request::INIT_EVENT_TRACKER_V2 => return self.init_tracker(key, params, sys::ENTRY_V2),
+            request::INIT_EVENT_TRACKER_V2 => return self.init_tracker(key, params, caller, sys::ENTRY_V2),
             _ => {}
         }
         let mut files = self.files.lock();
@@ -290,8 +318,14 @@ impl Uvm {
         }
     }
 
-    fn init_tracker(&self, key: FileKey, params: &Params, entry: usize) -> Result<(), NvStatus> {
-        let of = FileKey::of(params.fd(44));
+    fn init_tracker(
+        &self,
+        key: FileKey,
+        params: &Params,
+        caller: &mut dyn Caller,
+        entry: usize,
+    ) -> Result<(), NvStatus> {
+        let of = caller.file(params.fd(44))?;
         let mut files = self.files.lock();
         match of.and_then(|of| files.open.get(&of)) {
             Some(File::Uvm(UvmFile::VaSpace { .. })) => {}
@@ -310,10 +344,10 @@ impl Uvm {
         if ring == 0 || control == 0 || !ring.is_multiple_of(4096) || !control.is_multiple_of(4096) {
             return Err(NvStatus::INVALID_ADDRESS);
         }
-        let pin = |at: u64, len: usize| {
+        let mut pin = |at: u64, len: usize| {
             let at = usize::try_from(at).ok()?;
-            // SAFETY: promised to `ioctl` by its caller.
-            unsafe { self.memory.pin(at, len) }
+            // SAFETY: promised to `carry_out` by its caller.
+            unsafe { caller.pin(at, len) }
         };
         let ring = pin(ring, count as usize * entry).ok_or(NvStatus::INVALID_ARGUMENT)?;
         let control = pin(control, sys::CONTROL).ok_or(NvStatus::INVALID_ARGUMENT)?;

@@ -7,6 +7,9 @@
 int fake_opens, fake_ioctls, fake_last_fd, fake_up = 1, fake_tools = 1, fake_readable;
 static int peer_of_tools = -1;
 
+/* The device wakes a poller, or finds out that the tools file is closed. */
+int fake_wake(void) { return (int)send(peer_of_tools, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL); }
+
 int deepumEmuUvmOpen(int node, int fd, int peer)
 {
     if (!fake_up || (node == 1 && !fake_tools))
@@ -33,6 +36,8 @@ int deepumEmuUvmIoctl(int fd, unsigned long request, void *arg)
 int deepumEmuUvmPoll(int fd)
 {
     (void)fd;
+    if (fake_readable)
+        fake_wake();
     return fake_readable;
 }
 
@@ -44,6 +49,3 @@ int deepumEmuDriverRelease(char *text, size_t room)
     memcpy(text, release, strlen(release));
     return (int)strlen(release);
 }
-
-/* The device wakes a poller, or finds out that the tools file is closed. */
-int fake_wake(void) { return (int)send(peer_of_tools, "w", 1, MSG_DONTWAIT | MSG_NOSIGNAL); }

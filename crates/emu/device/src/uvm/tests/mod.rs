@@ -1,6 +1,7 @@
 //! A tool attaches, reads and commands, as facts 2.8 say it is done, against every driver: what the tests share.
 
 mod queue;
+mod remote;
 mod requests;
 
 use super::caller::FileKey;
@@ -8,6 +9,7 @@ use super::sys::{self, NvStatus};
 use super::{Backend, Uvm, gpu_uuid};
 use crate::machine::NoticeSink;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
+use deepum_emu_abi::forward::Node;
 use deepum_model::{FaultAccess, Notice, PageMask};
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -91,9 +93,16 @@ fn pair() -> (OwnedFd, OwnedFd) {
     let mut fds = [0; 2];
     // SAFETY: two new descriptors, ours alone.
     unsafe {
-        assert_eq!(libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr()), 0);
+        assert_eq!(libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, fds.as_mut_ptr()), 0);
         (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1]))
     }
+}
+
+/// A fresh file of the driver.
+fn file(uvm: &Uvm, node: Node) -> OwnedFd {
+    let (file, peer) = pair();
+    uvm.open(node, key(&file), Arc::new(peer));
+    file
 }
 
 fn key(fd: &OwnedFd) -> FileKey {
@@ -111,9 +120,7 @@ struct World {
 impl World {
     fn new(branch: u16) -> Self {
         let uvm = Uvm::new(branch, 2);
-        let (space, (tools, peer)) = (memfd(), pair());
-        uvm.open(key(&space), None);
-        uvm.open(key(&tools), Some(peer));
+        let (space, tools) = (file(&uvm, Node::Uvm), file(&uvm, Node::Tools));
         Self { uvm, moves: Moves::default(), space, tools }
     }
 

@@ -15,8 +15,7 @@ fn the_wrong_kind_of_descriptor_gives_the_drivers_status() {
         assert_eq!(attach(world.tools.as_raw_fd()), NvStatus::INSUFFICIENT_PERMISSIONS.0);
         assert_eq!(attach(-1), NvStatus::INSUFFICIENT_PERMISSIONS.0);
         // An MM file.
-        let mm = memfd();
-        world.uvm.open(key(&mm), None);
+        let mm = file(&world.uvm, Node::Uvm);
         let mut params = with(&[(0, &world.space.as_raw_fd().to_le_bytes())]);
         assert_eq!((world.ioctl(&mm, 75, &mut params), u32_at(&params, 4)), (0, 0));
         assert_eq!(attach(mm.as_raw_fd()), NvStatus::ILLEGAL_ACTION.0);
