@@ -13,6 +13,7 @@
 //! What the driver and the mover report is in `moves`.
 
 mod moves;
+mod tables;
 
 use crate::command::{Command, Commands, Why};
 use crate::correlate::{Geometry, Places};
@@ -85,6 +86,8 @@ pub struct Engine {
     known: Known,
     policy: Box<dyn Policy>,
     device_memory: Bytes,
+    geometry: Geometry,
+    most_exec_ids: u32,
     budget: Bytes,
     /// Whether the budget is ours to keep: below the GPU's memory. At it, the driver evicts by itself, and
     /// more cheaply than we could ask for it (facts 4.1).
@@ -140,6 +143,8 @@ impl Engine {
             },
             policy: config.policy.build(config.degree, config.geometry),
             device_memory: config.device_memory,
+            geometry: config.geometry,
+            most_exec_ids: config.exec_ids,
             budget,
             keeps_budget: budget < config.device_memory,
             awake: false,

@@ -88,6 +88,18 @@ impl Interner {
         Some(id)
     }
 
+    /// Has given out the IDs of `keys`, from 0, which are all different and at most `limit`.
+    pub fn of(keys: &[LaunchKey], limit: u32) -> Self {
+        Self { ids: keys.iter().copied().zip((0..).map(ExecId)).collect(), limit: limit as usize }
+    }
+
+    /// The key of every ID, from 0.
+    pub fn keys(&self) -> Vec<LaunchKey> {
+        let mut keys = vec![LaunchKey(0); self.ids.len()];
+        self.ids.iter().for_each(|(&key, id)| keys[id.0 as usize] = key);
+        keys
+    }
+
     /// How many IDs are given out.
     pub fn len(&self) -> usize {
         self.ids.len()

@@ -34,6 +34,14 @@ use super::{Geometry, StableBlock};
 use crate::mix::Set;
 use crate::units::Bytes;
 
+/// A table beside its entries.
+pub(super) struct State {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) settled: bool,
+    pub(super) blocks: u32,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct BlockTable {
@@ -191,6 +199,33 @@ impl BlockTable {
             out.push(StableBlock(block));
             ahead.extend(self.rows.successors(slot).as_slice().iter().rev());
         }
+    }
+
+    /// What there is beside the entries.
+    pub(super) fn state(&self) -> State {
+        let taken = (0..self.rows.slots()).filter(|&slot| self.rows.tag(slot) != NONE).count();
+        let blocks = u32::try_from(taken).expect("a geometry holds at most 2^20 blocks");
+        State { start: self.start, end: self.end, settled: self.settled, blocks }
+    }
+
+    /// Every block with its successors: row by row, and in each the newest first.
+    pub(super) fn entries(&self, mut visit: impl FnMut(u32, &[u32])) {
+        for slot in (0..self.rows.slots()).filter(|&slot| self.rows.tag(slot) != NONE) {
+            visit(self.rows.tag(slot), self.rows.successors(slot).as_slice());
+        }
+    }
+
+    /// The table that has this state and these entries, given as [`Self::entries`] does.
+    pub(super) fn restored(geometry: Geometry, ends: (u32, u32), settled: bool, entries: Vec<(u32, Vec<u32>)>) -> Self {
+        let mut table = Self { start: ends.0, end: ends.1, settled, chain_is_current: false, ..Self::new(geometry) };
+        for (block, successors) in entries.into_iter().rev() {
+            table.rows.touch(block, geometry);
+            for next in successors.into_iter().rev() {
+                table.rows.link(block, next, geometry);
+            }
+        }
+        table.rows.shrink();
+        table
     }
 
     /// Memory of the table.

@@ -50,9 +50,9 @@ impl History {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Record {
-    before: [u32; 3],
-    next: ExecId,
+pub(super) struct Record {
+    pub(super) before: [u32; 3],
+    pub(super) next: ExecId,
 }
 
 /// See the module.
@@ -60,35 +60,64 @@ struct Record {
 pub struct ExecTable {
     entries: Vec<Vec<Record>>,
     records: usize,
+    /// Times something new was learned.
+    changes: u64,
 }
 
 impl ExecTable {
     /// Learns that `next` came after `history`.
     pub fn learn(&mut self, history: History, next: ExecId) {
         let Some((before, current)) = history.split() else { return };
-        let index = current.0 as usize;
-        if self.entries.len() <= index {
-            self.entries.resize_with(index + 1, Vec::new);
-        }
-        let entry = &mut self.entries[index];
+        let entry = self.entry_mut(current);
         let newest = entry.len().wrapping_sub(1);
         match entry.iter().rposition(|record| record.before == before) {
-            Some(at) if at == newest => entry[at].next = next,
+            Some(at) if at == newest => {
+                let known = std::mem::replace(&mut entry[at].next, next);
+                self.changes += u64::from(known != next);
+            }
             Some(at) => {
-                entry.remove(at);
+                let known = entry.remove(at).next;
                 entry.push(Record { before, next });
+                self.changes += u64::from(known != next);
             }
             None => {
                 if entry.len() == RECORDS {
                     entry.remove(0);
+                    entry.push(Record { before, next });
                 } else {
-                    self.records += 1;
-                    // Nearly every entry has one record, and stays so.
-                    entry.reserve_exact(1);
+                    self.put(current, Record { before, next });
                 }
-                entry.push(Record { before, next });
+                self.changes += 1;
             }
         }
+    }
+
+    fn entry_mut(&mut self, current: ExecId) -> &mut Vec<Record> {
+        let index = current.0 as usize;
+        if self.entries.len() <= index {
+            self.entries.resize_with(index + 1, Vec::new);
+        }
+        &mut self.entries[index]
+    }
+
+    /// Puts a record behind the others of `current`. It has room, and its context is not there.
+    pub(super) fn put(&mut self, current: ExecId, record: Record) {
+        let entry = self.entry_mut(current);
+        // Nearly every entry has one record, and stays so.
+        entry.reserve_exact(1);
+        entry.push(record);
+        self.records += 1;
+    }
+
+    /// All records, by current execution ID; of one, the one learned last is last.
+    pub(super) fn all(&self) -> impl Iterator<Item = (ExecId, &Record)> {
+        let entries = (0..).map(ExecId).zip(&self.entries);
+        entries.flat_map(|(current, entry)| entry.iter().map(move |record| (current, record)))
+    }
+
+    /// Times something new was learned.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// What is expected after `history`; nothing if its current ID was never followed by anything.

@@ -16,6 +16,7 @@ pub mod exec;
 mod geometry;
 pub mod places;
 mod rows;
+pub mod saved;
 
 pub use block::BlockTable;
 pub use exec::{ExecTable, History};
@@ -31,12 +32,14 @@ pub struct Tables {
     pub exec: ExecTable,
     blocks: Vec<Option<Box<BlockTable>>>,
     geometry: Geometry,
+    /// Times a UM-block table learned something new.
+    pub changes: u64,
 }
 
 impl Tables {
     /// Nothing learned. UM-block tables are made when there is something to put in.
     pub fn new(geometry: Geometry) -> Self {
-        Self { exec: ExecTable::default(), blocks: Vec::new(), geometry }
+        Self { exec: ExecTable::default(), blocks: Vec::new(), geometry, changes: 0 }
     }
 
     /// The UM-block table of `exec`, if it has one.
@@ -56,6 +59,11 @@ impl Tables {
             self.blocks.resize_with(index + 1, || None);
         }
         self.blocks[index].get_or_insert_with(|| Box::new(BlockTable::new(self.geometry)))
+    }
+
+    /// Every UM-block table, by execution ID.
+    fn all_blocks(&self) -> impl Iterator<Item = (ExecId, &BlockTable)> {
+        (0..).map(ExecId).zip(&self.blocks).filter_map(|(exec, table)| Some((exec, table.as_deref()?)))
     }
 
     /// UM-block tables made so far.

@@ -50,6 +50,20 @@ pub struct Places {
 }
 
 impl Places {
+    /// Pieces of an earlier run, by ordinal; no allocation lives.
+    pub(super) fn of(pieces: Vec<Piece>) -> Self {
+        let ordinals = 0..u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+        Self { pieces, free: ordinals.collect(), ..Self::default() }
+    }
+    /// By ordinal.
+    pub(super) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+    /// Whether no allocation lives or ever did.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
     /// The program was given `range`.
     pub fn alloc(&mut self, range: AddrRange) {
         let mut blocks = range.blocks();

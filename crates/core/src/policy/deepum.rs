@@ -53,6 +53,7 @@ impl Deepum {
             return;
         }
         known.counters.faults_learned += 1;
+        self.tables.changes += 1;
         self.predict.restart_at(seq, number, known, &mut self.tables, out);
     }
 
@@ -66,6 +67,7 @@ impl Deepum {
         if !table.is_settled() {
             let present = launch.blocks().filter(|&block| present(block));
             table.settle(present.filter_map(|block| places.number(block)));
+            self.tables.changes += 1;
         }
     }
 }
@@ -110,6 +112,12 @@ impl Policy for Deepum {
     }
     fn gate(&mut self, known: &Known) -> Option<LaunchSeq> {
         self.predict.gate(known)
+    }
+    fn learned(&self) -> Option<(u32, &Tables)> {
+        Some((1, &self.tables))
+    }
+    fn take_over(&mut self, tables: Tables) {
+        self.tables = tables;
     }
     fn tables(&self) -> TableSizes {
         TableSizes {

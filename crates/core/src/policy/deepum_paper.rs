@@ -55,6 +55,7 @@ impl DeepumPaper {
         self.faults[stream] = Some(Faults { seq, first, last: number });
         self.tables.blocks_or_new(exec).record(before.map(|before| before.last), number);
         known.counters.faults_learned += 1;
+        self.tables.changes += 1;
         self.chaining.fault(seq, number, known, &mut self.tables, out);
     }
 }
@@ -77,6 +78,7 @@ impl Policy for DeepumPaper {
             let table = self.tables.blocks_or_new(exec);
             if all_seen || table.start().is_none() {
                 table.bound(faults.first, faults.last);
+                self.tables.changes += 1;
             }
         }
     }
@@ -91,6 +93,12 @@ impl Policy for DeepumPaper {
     fn sleep(&mut self, known: &mut Known, _out: &mut Commands) {
         self.chaining.sleep(known);
         self.faults.clear();
+    }
+    fn learned(&self) -> Option<(u32, &Tables)> {
+        Some((2, &self.tables))
+    }
+    fn take_over(&mut self, tables: Tables) {
+        self.tables = tables;
     }
     fn tables(&self) -> TableSizes {
         TableSizes {

@@ -17,7 +17,7 @@ pub use demand::Demand;
 pub use next_block::NextBlock;
 
 use crate::command::Commands;
-use crate::correlate::Geometry;
+use crate::correlate::{Geometry, Tables};
 use crate::known::Known;
 use crate::residency::{Block, Handle, Ticket};
 use crate::units::{Bytes, LaunchSeq};
@@ -53,6 +53,12 @@ pub trait Policy: Send + fmt::Debug {
     fn gate(&mut self, _known: &Known) -> Option<LaunchSeq> {
         None
     }
+    /// The number of the rules it learns by, and what it has learned; nothing if it learns nothing.
+    fn learned(&self) -> Option<(u32, &Tables)> {
+        None
+    }
+    /// Goes on from what an earlier run learned by the same rules. Only asked of one that learns.
+    fn take_over(&mut self, _tables: Tables) {}
     /// What it has learned, for people.
     fn tables(&self) -> TableSizes {
         TableSizes::default()
