@@ -189,8 +189,10 @@ impl Chaining {
         expect(block, Ticket(known.front.0 + last as u64), known);
         let state = known.residency.get(at);
         let ask = state.ask();
-        if state.whole() && ask != Ask::Evict || !matches!(ask, Ask::None | Ask::Unproven | Ask::Evict) {
-            return;
+        match ask {
+            Ask::None | Ask::Unproven if state.whole() => return,
+            Ask::None | Ask::Unproven | Ask::Evict | Ask::Discard => {}
+            Ask::Populate | Ask::Urgent | Ask::Predicted | Ask::Keep => return,
         }
         // What had arrived whole and lost pages since did not help.
         known.counters.prefetch_useless += u64::from(ask == Ask::Unproven);
