@@ -14,6 +14,7 @@ pub mod plant;
 #[cfg(not(loom))]
 mod plant;
 pub mod ring;
+mod ring_error;
 pub mod shared;
 pub mod status;
 mod sync;

@@ -34,8 +34,22 @@ pub enum Plant {
 mod planted {
     use super::Plant;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     static NOW: Mutex<Option<Plant>> = Mutex::new(None);
+    static LIFE: AtomicU32 = AtomicU32::new(0);
+
+    /// Has the reader that comes to its `steps`th place to die from now, die there; 0 has nobody die.
+    pub fn set_life(steps: u32) {
+        LIFE.store(steps, Ordering::Relaxed);
+    }
+
+    /// Whether the reader dies here.
+    pub fn dies() -> bool {
+        let left = LIFE.load(Ordering::Relaxed);
+        LIFE.store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 1
+    }
 
     /// Plants one, or none.
     pub fn set(fault: Option<Plant>) {
@@ -48,10 +62,16 @@ mod planted {
     }
 }
 #[cfg(loom)]
-pub use planted::{is, set};
+pub use planted::{dies, is, set, set_life};
 
 /// Whether this one is planted.
 #[cfg(not(loom))]
 pub const fn is(_: Plant) -> bool {
+    false
+}
+
+/// Whether a reader dies here, between two of its stores.
+#[cfg(not(loom))]
+pub const fn dies() -> bool {
     false
 }

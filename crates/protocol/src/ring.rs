@@ -11,20 +11,25 @@
 //! Invariants: a word between `head` and `tail + capacity` is 0; records leave in the order of their
 //! reservation; a record that finds no room is dropped whole and counted; nobody ever waits for anybody.
 //!
-//! Not here: who owns the memory. Both sides are handed `&[AtomicU64]`, so there is no `unsafe` in this file. A
-//! producer that dies between reserving and publishing stops the consumer there: the ring fills, records drop and
-//! are counted, and the program goes on.
+//! Either side may die at any moment. A producer that dies between reserving and publishing stops the consumer there: the
+//! ring fills, records drop and are counted, and the program goes on. A consumer says in `taken` how far it is about to zero, so
+//! that the next one knows a record that was half taken ([`Ring::recover`]).
+//!
+//! Not here: who owns the memory. Both sides are handed `&[AtomicU64]`, so there is no `unsafe` in this file.
 
+use crate::plant::{self, Plant};
 use crate::shared::{COUNTERS, Mode, Shared, ShimCounter};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence};
 use deepum_core::event::{Event, Launch};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, StreamSlot};
 use std::fmt;
 
+pub use crate::ring_error::RingError;
+
 /// `"DEEPUMRG"`, first byte lowest.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DEEPUMRG");
 /// Version of the layout, header and records together.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Words before the record area.
 pub const HEADER_WORDS: usize = 128;
 /// Most pointers one launch record carries: a whole 4 KiB parameter block of them, and as many again.
@@ -35,8 +40,10 @@ const W_VERSION: usize = 1;
 const W_CAPACITY: usize = 2;
 const W_HEAD: usize = 8;
 const W_TAIL: usize = 16;
+const W_TAKEN: usize = 17;
 const W_DROPPED: usize = 24;
 const W_CONSUMER: usize = 25;
+const W_READERS: usize = 26;
 
 const KIND_ALLOC: u64 = 1;
 const KIND_FREE: u64 = 2;
@@ -80,59 +87,6 @@ impl<'a> From<Record<'a>> for Event<'a> {
         }
     }
 }
-
-/// Why a ring cannot be used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RingError {
-    /// The memory is not a header and a power of two of words, at least 8.
-    Size {
-        /// Words handed in.
-        words: usize,
-    },
-    /// No ring of ours.
-    Magic {
-        /// First word found.
-        have: u64,
-    },
-    /// A ring of another version.
-    Version {
-        /// Version found.
-        have: u64,
-    },
-    /// The header's capacity is not that of the memory.
-    Capacity {
-        /// Words by the header.
-        have: u64,
-        /// Words by the memory.
-        want: usize,
-    },
-    /// Somebody reads it already.
-    Taken,
-    /// A record that nobody of ours wrote.
-    Corrupt {
-        /// Its first word.
-        word: u64,
-    },
-}
-
-impl fmt::Display for RingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Size { words } => {
-                write!(f, "record ring: {words} words given; {HEADER_WORDS} and a power of two, at least 8, are needed")
-            }
-            Self::Magic { have } => write!(f, "record ring: starts with {have:#x}, a ring starts with {MAGIC:#x}"),
-            Self::Version { have } => write!(f, "record ring: version {have}; this program reads version {VERSION}"),
-            Self::Capacity { have, want } => {
-                write!(f, "record ring: header says {have} words of records, the memory holds {want}")
-            }
-            Self::Taken => write!(f, "record ring: has a reader already; there can be one"),
-            Self::Corrupt { word } => write!(f, "record ring: {word:#x} starts no record of version {VERSION}"),
-        }
-    }
-}
-
-impl std::error::Error for RingError {}
 
 /// A ring over somebody's memory. Copies are the same ring.
 #[derive(Clone, Copy)]
@@ -277,9 +231,40 @@ impl<'a> Ring<'a> {
     /// [`RingError::Taken`].
     pub fn consumer(self) -> Result<Consumer<'a>, RingError> {
         match self.words[W_CONSUMER].compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => Ok(Consumer { ring: self, pointers: vec![DevAddr(0); MAX_POINTERS].into() }),
+            Ok(_) => self.reader(),
             Err(_) => Err(RingError::Taken),
         }
+    }
+
+    /// Becomes the one reader in the place of one that is gone, wherever it stopped: its process must have ended. A record that it had
+    /// begun to take is gone with it; all others are there. Where the last reader left in order, this is [`Self::consumer`].
+    ///
+    /// # Errors
+    /// [`RingError::Places`]: no reader left the ring like this.
+    pub fn recover(self) -> Result<Consumer<'a>, RingError> {
+        self.words[W_CONSUMER].swap(1, Ordering::Acquire);
+        self.reader()
+    }
+
+    fn reader(self) -> Result<Consumer<'a>, RingError> {
+        let at = |word: usize| self.words[word].load(Ordering::Acquire);
+        let (tail, taken, head) = (at(W_TAIL), at(W_TAKEN), at(W_HEAD));
+        let used = head.wrapping_sub(tail);
+        if used > self.mask + 1 || taken.wrapping_sub(tail) > used {
+            self.words[W_CONSUMER].store(0, Ordering::Release);
+            return Err(RingError::Places { head, tail, taken });
+        }
+        for at in tail..taken {
+            self.word(at).store(0, Ordering::Relaxed);
+        }
+        self.words[W_TAIL].store(taken, Ordering::Release);
+        self.words[W_READERS].fetch_add(1, Ordering::Relaxed);
+        Ok(Consumer { ring: self, pointers: vec![DevAddr(0); MAX_POINTERS].into() })
+    }
+
+    /// How many readers there have been.
+    pub fn readers(&self) -> u64 {
+        self.words[W_READERS].load(Ordering::Relaxed)
     }
 }
 
@@ -325,6 +310,14 @@ impl<'a> Consumer<'a> {
         if !fits || len > ring.mask + 1 || word >> 48 != 0 {
             return Err(RingError::Corrupt { word });
         }
+        if !plant::is(Plant::NoTaken) {
+            ring.words[W_TAKEN].store(at + len, Ordering::Relaxed);
+        }
+        // Before any word of the record is zeroed.
+        fence(Ordering::Release);
+        if plant::dies() {
+            return Ok(None);
+        }
         let take = |i: u64| {
             let word = ring.word(at + i);
             let value = word.load(Ordering::Relaxed);
@@ -332,12 +325,18 @@ impl<'a> Consumer<'a> {
             value
         };
         let (one, two) = (take(1), take(2));
+        if plant::dies() {
+            return Ok(None);
+        }
         let mut count = 0;
         for (pointer, i) in self.pointers.iter_mut().zip(3..len) {
             *pointer = DevAddr(take(i));
             count += 1;
         }
         ring.word(at).store(0, Ordering::Relaxed);
+        if plant::dies() {
+            return Ok(None);
+        }
         ring.words[W_TAIL].store(at + len, Ordering::Release);
 
         let range = AddrRange::new(DevAddr(one), Bytes(two));

@@ -111,7 +111,7 @@ fn what_is_no_ring_is_refused_by_name() {
     assert_eq!(error, RingError::Version { have: 7 });
     assert!(error.to_string().contains("version 7"), "{error}");
     assert_eq!(Ring::format(&words[..HEADER_WORDS + 12]).unwrap_err(), RingError::Size { words: HEADER_WORDS + 12 });
-    words[1].store(1, Ordering::Relaxed);
+    words[1].store(2, Ordering::Relaxed);
     words[2].store(8, Ordering::Relaxed);
     assert_eq!(Ring::open(&words).unwrap_err(), RingError::Capacity { have: 8, want: 16 });
 }
@@ -206,4 +206,23 @@ fn the_documentation_lists_the_counters() {
     for (word, counter) in (64..).zip(ShimCounter::ALL) {
         assert!(text.contains(&format!("| {word} | `{}` |", counter.name())), "{}", counter.name());
     }
+}
+
+#[test]
+fn places_that_no_reader_leaves_are_refused_by_name() {
+    let words: Vec<AtomicU64> = (0..HEADER_WORDS + 64).map(|_| AtomicU64::new(0)).collect();
+    let ring = Ring::format(&words).unwrap();
+    let set = |head: u64, tail: u64, taken: u64| {
+        for (at, value) in [(8, head), (16, tail), (17, taken)] {
+            words[at].store(value, std::sync::atomic::Ordering::Relaxed);
+        }
+        ring.recover().err()
+    };
+    for (head, tail, taken) in [(3, 0, 4), (3, 5, 5), (65, 0, 0), (8, 4, 3), (0, 1, u64::MAX)] {
+        assert_eq!(set(head, tail, taken), Some(RingError::Places { head, tail, taken }));
+    }
+    let text = set(3, 5, 5).unwrap().to_string();
+    assert!(text.contains("head 3, tail 5 and taken 5"), "{text}");
+    assert_eq!(set(64, 0, 64), None);
+    assert!(ring.recover().is_ok(), "a refused reader is none");
 }
