@@ -48,6 +48,15 @@ impl Gate {
         }
     }
 
+    /// As [`Self::nudge`], by somebody who has counted it.
+    pub fn pass_on(&self, token: Token) {
+        let mut state = lock(&self.state);
+        if !state.closed && state.nudged.is_none() {
+            state.nudged = Some(token);
+            self.bell.notify_one();
+        }
+    }
+
     /// Waits for a nudge, at most so long if that is said. One thread waits.
     pub fn wait(&self, at_most: Option<Duration>) -> Wake {
         let mut state = lock(&self.state);

@@ -5,7 +5,7 @@
 //!
 //! Start reading at [`threads`]: every thread and channel is in its table. In the order of the flow: [`sources`] (what is
 //! looked at), [`gate`] (who says when: [`pace`], [`calm`]), [`inbox`], [`world`] (one turn), [`desk`], [`migrate`] (stage 7); [`launch_gate`].
-//! [`pending`] counts the work, [`status`] and [`socket`] tell people, [`embedded`] ties it to the process; [`packet`] is how processes reach each other.
+//! [`pending`] counts the work ([`nudges`], where it comes from another process), [`status`] and [`socket`] tell people, [`embedded`] ties it to the process; [`packet`] is how processes reach each other.
 //!
 //! Invariants: same looks, same commands in the same order; every queue is bounded; the count of work is exact; nothing
 //! here makes the program wait, print more than a line, or die.
@@ -18,6 +18,8 @@ pub mod gate;
 pub mod inbox;
 pub mod launch_gate;
 pub mod migrate;
+#[cfg(not(loom))]
+pub mod nudges;
 #[cfg(not(loom))]
 pub mod pace;
 #[cfg(not(loom))]
