@@ -81,6 +81,7 @@ pub struct Predict {
     /// Execution IDs issued last, and those predicted after them.
     issued: History,
     predicted: History,
+    /// The newest place that a launch or copy took.
     last_issued: LaunchSeq,
     /// Blocks whose fetch no longer has a planned launch, unless the next step of the walk finds one.
     orphans: Vec<UmBlock>,
@@ -122,6 +123,19 @@ impl Predict {
             }
         }
         self.advance(known, tables, out);
+    }
+
+    /// A copy took the place `seq`, so the launches predicted for it and for what comes after come one place later. It contradicts nothing.
+    pub fn copy(&mut self, seq: LaunchSeq) {
+        if seq <= self.last_issued {
+            // Its record was late: the launches issued since have the places they have.
+            return;
+        }
+        self.last_issued = seq;
+        let at = self.plan.partition_point(|planned| planned.seq < seq);
+        for planned in self.plan.range_mut(at..) {
+            planned.seq = planned.seq.plus(1);
+        }
     }
 
     /// `launch` is over. Call [`Self::advance`] when the last one was told.

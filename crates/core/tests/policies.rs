@@ -64,6 +64,30 @@ fn a_training_step_in_a_memory_that_holds_few_launches() {
 }
 
 #[test]
+fn copies_between_launches_contradict_no_prediction() {
+    let mut layout = Layout::default();
+    let works = training_step(&mut layout, 24, 12, 12000);
+    let capacity = layout.blocks() / 2;
+    for ahead in [0, 3, 500] {
+        let run = |copies| {
+            let mut world = World::new(config(PolicyName::Deepum, capacity), capacity);
+            world.copies = copies;
+            layout.tensors.iter().for_each(|&tensor| world.alloc(tensor));
+            let iterations: Vec<Iteration> = (0..6).map(|_| world.iterate(&works, ahead)).collect();
+            let counters = *world.engine.counters();
+            (iterations, counters.launches_mispredicted, counters.launches, counters.copies)
+        };
+        let ((plain, mispredicted, launches, none), (copied, with_copies, same, copies)) = (run(0), run(2));
+        assert_eq!((launches, none), (same, 0));
+        assert_eq!((with_copies, copies), (mispredicted, 2 * launches), "{ahead} ahead");
+        // Which launch counts as the executing one while a copy runs may shift a fetch or two.
+        for (plain, copied) in plain.iter().zip(&copied) {
+            assert!(copied.faults <= plain.faults + 3, "{ahead} ahead: {copied:?} against {plain:?}");
+        }
+    }
+}
+
+#[test]
 fn short_of_bandwidth_the_gpu_faults_only_on_what_was_foreseen() {
     let mut layout = Layout::default();
     let works = training_step(&mut layout, 24, 12, 2000);

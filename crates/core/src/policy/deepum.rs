@@ -85,6 +85,9 @@ impl Policy for Deepum {
     fn launch(&mut self, seq: LaunchSeq, known: &mut Known, out: &mut Commands) {
         self.predict.launch(seq, known, &mut self.tables, out);
     }
+    fn copy(&mut self, seq: LaunchSeq) {
+        self.predict.copy(seq);
+    }
     fn finished(&mut self, launch: &Issued, known: &mut Known) {
         self.predict.finished(launch, known);
         // Where no fault can be seen, nothing tells what is absent.

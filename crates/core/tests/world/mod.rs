@@ -64,6 +64,8 @@ pub struct World {
     pub peak: usize,
     /// Whether fault notices and migration notices are kept from the engine.
     pub blind: bool,
+    /// Copies before each launch, into what it uses first.
+    pub copies: u64,
 }
 
 impl World {
@@ -84,6 +86,7 @@ impl World {
             figures: Iteration::default(),
             peak: 0,
             blind: false,
+            copies: 0,
         }
     }
 
@@ -102,7 +105,7 @@ impl World {
     pub fn iterate(&mut self, works: &[Work], ahead: usize) -> Iteration {
         self.figures = Iteration::default();
         let start = self.now;
-        let first = self.seq + 1;
+        let (first, places) = (self.seq + 1, self.copies + 1);
         let mut issued = 0;
         for (n, work) in works.iter().enumerate() {
             while issued < works.len() && issued <= n + ahead {
@@ -114,13 +117,21 @@ impl World {
                 self.now += work.micros / work.touches.len().max(1) as u64;
                 self.run_mover();
             }
-            self.tell(&Event::Progress { stream: StreamSlot(0), done: LaunchSeq(first + n as u64) });
+            self.tell(&Event::Progress {
+                stream: StreamSlot(0),
+                done: LaunchSeq(first + n as u64 * places + self.copies),
+            });
         }
         self.figures.micros = self.now - start;
         self.figures
     }
 
     fn issue(&mut self, work: &Work) {
+        for _ in 0..self.copies {
+            self.seq += 1;
+            let range = AddrRange::new(work.tensors[0].start, Bytes(4096));
+            self.tell(&Event::Copy { seq: LaunchSeq(self.seq), stream: StreamSlot(0), range, write: true });
+        }
         self.seq += 1;
         let pointers: Vec<DevAddr> = work.tensors.iter().map(|tensor| tensor.start).collect();
         self.tell(&Event::Launch(Launch {
