@@ -14,7 +14,6 @@ use crate::socket::Socket;
 use crate::sources::Notices;
 use crate::threads::{self, Drivers, Running};
 use crate::{Inputs, StartError, status};
-use deepum_core::units::LaunchSeq;
 use deepum_kmod_bridge::{Bridge, Gpu, Linux, Uuid};
 use deepum_protocol::status::{Pace, folders};
 use nix::unistd::getuid;
@@ -119,9 +118,9 @@ extern "C" fn is_engine_thread() -> c_int {
     threads::is_ours().into()
 }
 
-extern "C" fn may_touch(seq: u64, blocks: *mut u64, cap: usize) -> usize {
+extern "C" fn may_touch(number: u64, blocks: *mut u64, cap: usize) -> usize {
     catch_unwind(|| {
-        let named = running().map_or_else(Vec::new, |running| running.may_touch(LaunchSeq(seq)));
+        let named = running().map_or_else(Vec::new, |running| running.may_touch(number));
         for (i, block) in named.iter().take(cap).enumerate() {
             // SAFETY: the caller's buffer has room for `cap` words, and `i` is below it.
             unsafe { blocks.add(i).write(block.0) };

@@ -18,6 +18,7 @@ pub mod gate;
 pub mod inbox;
 pub mod launch_gate;
 pub mod migrate;
+pub mod numbers;
 #[cfg(not(loom))]
 pub mod nudges;
 #[cfg(not(loom))]

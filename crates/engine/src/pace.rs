@@ -22,10 +22,10 @@ pub struct DeepumHooks {
     pub nudge: extern "C" fn(),
     /// Whether the calling thread is the engine's: 1 or 0.
     pub is_engine_thread: extern "C" fn() -> c_int,
-    /// May be null. For reports only: the UM blocks (address divided by 2 MiB) that the arguments of launch `seq` of the first
-    /// device name, ascending. Writes at most `cap` of them, answers how many there are; 0 also for a launch that is over,
+    /// May be null. For reports only: the UM blocks (address divided by 2 MiB) that the arguments of a launch of the first
+    /// device name, ascending; launches are numbered from 1. Writes at most `cap` of them, answers how many there are; 0 also for a launch that is over,
     /// or was never recorded.
-    pub may_touch: Option<extern "C" fn(seq: u64, blocks: *mut u64, cap: usize) -> usize>,
+    pub may_touch: Option<extern "C" fn(number: u64, blocks: *mut u64, cap: usize) -> usize>,
     /// May be null. The device has waited for the engine in vain and goes on without it.
     pub given_up: Option<extern "C" fn()>,
 }

@@ -47,13 +47,13 @@ pub fn of(running: &Running) -> Status {
         let snapshot = gpu.engine.snapshot();
         status.policy = snapshot.policy.to_string();
         add(&mut status.prefetch, &mut status.tables, gpu, &snapshot);
-        status.devices.push(device(gpu, &snapshot, shared.issued(gpu.facts.id).0));
+        status.devices.push(device(gpu, &snapshot, shared.launched(gpu.facts.id)));
     }
     status.counters = counters(running, &world);
     status
 }
 
-fn device(gpu: &Gpu, snapshot: &Snapshot, issued: u64) -> Device {
+fn device(gpu: &Gpu, snapshot: &Snapshot, launches: u64) -> Device {
     let c = gpu.engine.counters();
     Device {
         ordinal: gpu.facts.id.0,
@@ -61,7 +61,7 @@ fn device(gpu: &Gpu, snapshot: &Snapshot, issued: u64) -> Device {
         budget_bytes: snapshot.budget.get(),
         allocated_bytes: snapshot.managed.get(),
         resident_bytes: snapshot.on_device.get(),
-        launches: issued,
+        launches,
         exec_ids: snapshot.exec_ids as u64,
         faults: c.fault_blocks,
         bytes_h2d: c.bytes_h2d_fault + c.bytes_h2d_tree + c.bytes_h2d_call,

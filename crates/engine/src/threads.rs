@@ -31,7 +31,7 @@ use crate::sources::{Notices, Watch};
 use crate::sync::{Arc, Mutex, lock};
 use crate::world::{Look, World};
 use crate::{Inputs, StartError};
-use deepum_core::units::{LaunchSeq, UmBlock};
+use deepum_core::units::UmBlock;
 use deepum_protocol::ring::Ring;
 use deepum_protocol::shared::Mode;
 use deepum_protocol::status::Pace;
@@ -291,8 +291,8 @@ impl Running {
     }
 
     /// What the arguments of a launch name (see [`World::may_touch`]).
-    pub fn may_touch(&self, seq: LaunchSeq) -> Vec<UmBlock> {
-        lock(&self.world).may_touch(seq)
+    pub fn may_touch(&self, number: u64) -> Vec<UmBlock> {
+        lock(&self.world).may_touch(number)
     }
 
     /// How many streams can report progress.

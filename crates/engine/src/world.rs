@@ -9,6 +9,7 @@
 
 use crate::desk::{Desk, Moved};
 use crate::launch_gate::LaunchGate;
+use crate::numbers::Numbers;
 use crate::sources::Progress;
 use crate::{DeviceFacts, Inputs};
 use deepum_core::command::Commands;
@@ -43,6 +44,8 @@ pub struct World {
     allocations: BTreeMap<DevAddr, (DevAddr, usize)>,
     /// Which GPU each stream slot belongs to, learned from its launches.
     slots: Vec<Option<usize>>,
+    /// Of the first GPU, whose launches the emulated device asks for by number.
+    numbers: Numbers,
     pub(crate) stats: QueueStats,
     pub(crate) counters: Counters,
     results: Vec<Moved>,
@@ -98,6 +101,7 @@ impl World {
             gpus: inputs.devices.iter().map(gpu).collect(),
             allocations: BTreeMap::new(),
             slots: vec![None; inputs.progress.len()],
+            numbers: Numbers::default(),
             stats: QueueStats::default(),
             counters: Counters::default(),
             results: Vec::new(),
@@ -134,7 +138,7 @@ impl World {
     }
 
     fn records(&mut self) -> Result<(), RingError> {
-        let Self { ring, gpus, allocations, slots, counters, .. } = self;
+        let Self { ring, gpus, allocations, slots, numbers, counters, .. } = self;
         let whole = ring.ring();
         while let Some((device, mut record)) = ring.pop()? {
             counters.records += 1;
@@ -155,9 +159,23 @@ impl World {
                 Record::PtBlock { range, .. } => owner(allocations, range).or_else(by_device),
                 Record::Launch(ref mut launch) => {
                     let at = by_device();
+                    if at == Some(0) {
+                        numbers.launch(launch.seq);
+                    }
                     match slots.get_mut(usize::from(launch.stream.0)) {
                         Some(slot) => *slot = at,
                         None => launch.stream = StreamSlot::NONE,
+                    }
+                    at
+                }
+                Record::Copy { ref mut stream, seq, .. } => {
+                    let at = by_device();
+                    if at == Some(0) {
+                        numbers.copy(seq);
+                    }
+                    match slots.get_mut(usize::from(stream.0)) {
+                        Some(slot) => *slot = at,
+                        None => *stream = StreamSlot::NONE,
                     }
                     at
                 }
@@ -248,8 +266,10 @@ impl World {
         self.gpus.iter().any(|gpu| gpu.engine.awake())
     }
 
-    /// What the arguments of launch `seq` of the first GPU name, ascending; nothing if it is over or unknown.
-    pub fn may_touch(&self, seq: LaunchSeq) -> Vec<UmBlock> {
+    /// What the arguments of this launch of the first GPU name, ascending; nothing if it is over or unknown. Launches are numbered
+    /// from 1, and copies are not counted.
+    pub fn may_touch(&self, number: u64) -> Vec<UmBlock> {
+        let seq = self.numbers.place(number);
         self.gpus.first().map_or_else(Vec::new, |gpu| gpu.engine.may_touch(seq))
     }
 }

@@ -254,9 +254,9 @@ fn the_device_may_ask_what_a_launch_was_thought_to_touch() {
     world.settle();
     world.launch(1, 7, &[5, 2]);
     world.settle();
-    let named = world.running.may_touch(LaunchSeq(1));
+    let named = world.running.may_touch(1);
     assert!(named.contains(&block(2)) && named.contains(&block(5)) && named.is_sorted(), "{named:?}");
-    assert_eq!(world.running.may_touch(LaunchSeq(2)), []);
+    assert_eq!(world.running.may_touch(2), []);
 }
 
 /// Else all that comes after it would be taken for not yet begun.
@@ -274,7 +274,7 @@ fn a_launch_without_a_progress_word_counts_as_over() {
     world.settle();
     world.launch(3, 7, &[2]);
     world.settle();
-    let named = |seq| world.running.may_touch(LaunchSeq(seq)).len();
+    let named = |seq| world.running.may_touch(seq).len();
     assert!(named(1) == 0 && named(2) == 0 && named(3) > 0);
 }
 

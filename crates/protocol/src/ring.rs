@@ -18,7 +18,7 @@
 //! Not here: who owns the memory. Both sides are handed `&[AtomicU64]`, so there is no `unsafe` in this file.
 
 use crate::plant::{self, Plant};
-use crate::shared::{COUNTERS, Mode, Shared, ShimCounter};
+use crate::shared::{COPIES, COUNTERS, MAX_DEVICES, Mode, Shared, ShimCounter};
 use crate::sync::{AtomicU64, Ordering, fence};
 use deepum_core::event::{Event, Launch};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, StreamSlot};
@@ -50,8 +50,10 @@ const KIND_FREE: u64 = 2;
 const KIND_PT_ACTIVE: u64 = 3;
 const KIND_PT_INACTIVE: u64 = 4;
 const KIND_LAUNCH: u64 = 5;
+const KIND_COPY_READS: u64 = 6;
+const KIND_COPY_WRITES: u64 = 7;
 
-const _: () = assert!(COUNTERS + ShimCounter::ALL.len() <= HEADER_WORDS);
+const _: () = assert!(COUNTERS + ShimCounter::ALL.len() <= COPIES && COPIES + MAX_DEVICES <= HEADER_WORDS);
 
 /// One thing the shim saw.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +77,17 @@ pub enum Record<'a> {
     },
     /// A kernel or graph launch, about to be given to the driver.
     Launch(Launch<'a>),
+    /// A copy or memset of managed memory by a call of CUDA, about to be given to the driver: one record for each range.
+    Copy {
+        /// Its place in the device's sequence, the same for all its ranges.
+        seq: LaunchSeq,
+        /// Where it runs.
+        stream: StreamSlot,
+        /// The managed bytes.
+        range: AddrRange,
+        /// Whether it writes them; else it reads them.
+        write: bool,
+    },
 }
 
 impl<'a> From<Record<'a>> for Event<'a> {
@@ -84,6 +97,7 @@ impl<'a> From<Record<'a>> for Event<'a> {
             Record::Free { range } => Self::Free { range },
             Record::PtBlock { range, active } => Self::PtBlock { range, active },
             Record::Launch(launch) => Self::Launch(launch),
+            Record::Copy { seq, stream, range, write } => Self::Copy { seq, stream, range, write },
         }
     }
 }
@@ -171,6 +185,7 @@ impl<'a> Ring<'a> {
             Record::PtBlock { range, active: true } => self.push_range(KIND_PT_ACTIVE, device, range),
             Record::PtBlock { range, active: false } => self.push_range(KIND_PT_INACTIVE, device, range),
             Record::Launch(launch) => self.push_launch(device, &launch),
+            Record::Copy { seq, stream, range, write } => self.push_copy(device, seq, stream, range, write),
         }
     }
 
@@ -200,6 +215,18 @@ impl<'a> Ring<'a> {
             self.word(i).store(pointer.0, Ordering::Relaxed);
         }
         self.word(at).store(tag(KIND_LAUNCH, len, device, launch.stream), Ordering::Release);
+        true
+    }
+
+    fn push_copy(&self, device: DeviceId, seq: LaunchSeq, stream: StreamSlot, range: AddrRange, write: bool) -> bool {
+        let kind = if write { KIND_COPY_WRITES } else { KIND_COPY_READS };
+        let Some(at) = self.reserve(4) else {
+            return false;
+        };
+        self.word(at + 1).store(seq.0, Ordering::Relaxed);
+        self.word(at + 2).store(range.start.0, Ordering::Relaxed);
+        self.word(at + 3).store(range.len.0, Ordering::Relaxed);
+        self.word(at).store(tag(kind, 4, device, stream), Ordering::Release);
         true
     }
 
@@ -305,6 +332,7 @@ impl<'a> Consumer<'a> {
         let fits = match kind {
             KIND_LAUNCH => (3..=3 + MAX_POINTERS as u64).contains(&len),
             KIND_ALLOC | KIND_FREE | KIND_PT_ACTIVE | KIND_PT_INACTIVE => len == 3,
+            KIND_COPY_READS | KIND_COPY_WRITES => len == 4,
             _ => false,
         };
         if !fits || len > ring.mask + 1 || word >> 48 != 0 {
@@ -345,6 +373,12 @@ impl<'a> Consumer<'a> {
             KIND_FREE => Record::Free { range },
             KIND_PT_ACTIVE => Record::PtBlock { range, active: true },
             KIND_PT_INACTIVE => Record::PtBlock { range, active: false },
+            KIND_COPY_READS | KIND_COPY_WRITES => Record::Copy {
+                seq: LaunchSeq(one),
+                stream,
+                range: AddrRange::new(DevAddr(two), Bytes(self.pointers[0].0)),
+                write: kind == KIND_COPY_WRITES,
+            },
             _ => Record::Launch(Launch {
                 seq: LaunchSeq(one),
                 stream,

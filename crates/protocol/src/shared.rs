@@ -12,6 +12,7 @@ pub const MAX_DEVICES: usize = 16;
 pub(crate) const MODE: usize = 32;
 pub(crate) const LAUNCHES: usize = 48;
 pub(crate) const COUNTERS: usize = LAUNCHES + MAX_DEVICES;
+pub(crate) const COPIES: usize = 112;
 
 /// What the engine wants of the shim. Written by the engine, read at every launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,6 +78,8 @@ shim_counters! {
     LaunchesWithoutProgress = "launches_without_progress",
     /// Waits for the launch gate put into streams.
     GateWaits = "gate_waits",
+    /// Copies and memsets of managed memory that took a place in the sequence.
+    Copies = "copies",
 }
 
 /// The shared words of one ring.
@@ -100,7 +103,7 @@ impl Shared<'_> {
         self.words[MODE].store(mode.word(), Ordering::Relaxed);
     }
 
-    /// Takes the next place in the device's sequence of launches; nothing for a device past [`MAX_DEVICES`].
+    /// Takes the next place in the device's sequence of launches and copies; nothing for a device past [`MAX_DEVICES`].
     pub fn take_seq(&self, device: DeviceId) -> Option<LaunchSeq> {
         let word = self.launches_word(device)?;
         Some(LaunchSeq(word.fetch_add(1, Ordering::Relaxed) + 1))
@@ -111,6 +114,31 @@ impl Shared<'_> {
     pub fn give_back_seq(&self, device: DeviceId, seq: LaunchSeq) -> bool {
         self.launches_word(device)
             .is_some_and(|w| w.compare_exchange(seq.0, seq.0 - 1, Ordering::Relaxed, Ordering::Relaxed).is_ok())
+    }
+
+    /// Takes the next place for a copy, as [`Self::take_seq`] does for a launch.
+    pub fn take_copy_seq(&self, device: DeviceId) -> Option<LaunchSeq> {
+        let seq = self.take_seq(device)?;
+        self.words[COPIES + usize::from(device.0)].fetch_add(1, Ordering::Relaxed);
+        Some(seq)
+    }
+
+    /// Gives the place of a copy back, as [`Self::give_back_seq`] does that of a launch.
+    pub fn give_back_copy_seq(&self, device: DeviceId, seq: LaunchSeq) -> bool {
+        let given = self.give_back_seq(device, seq);
+        if given {
+            self.words[COPIES + usize::from(device.0)].fetch_sub(1, Ordering::Relaxed);
+        }
+        given
+    }
+
+    /// How many of the device's places are launches'.
+    pub fn launched(&self, device: DeviceId) -> u64 {
+        let copies = self.launches_word(device).map_or(0, |_| {
+            // Before the places: a copy takes its place first.
+            self.words[COPIES + usize::from(device.0)].load(Ordering::Relaxed)
+        });
+        self.issued(device).0.saturating_sub(copies)
     }
 
     /// The newest place taken in the device's sequence.

@@ -18,6 +18,7 @@ fn memory(capacity: usize) -> Vec<AtomicU64> {
 enum Step {
     Range { kind: u8, device: u8, start: u64, len: u64 },
     Launch { device: u8, stream: u16, seq: u64, key: u64, pointers: Vec<u64> },
+    Copy { device: u8, stream: u16, seq: u64, start: u64, len: u64, write: bool },
     Pop,
 }
 
@@ -27,7 +28,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(kind, device, start, len)| Step::Range { kind, device, start, len }),
         3 => (any::<u8>(), any::<u16>(), any::<u64>(), any::<u64>(), prop::collection::vec(any::<u64>(), 0..12))
             .prop_map(|(device, stream, seq, key, pointers)| Step::Launch { device, stream, seq, key, pointers }),
-        4 => Just(Step::Pop),
+        2 => (any::<u8>(), any::<u16>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>())
+            .prop_map(|(device, stream, seq, start, len, write)| Step::Copy { device, stream, seq, start, len, write }),
+        5 => Just(Step::Pop),
     ]
 }
 
@@ -69,6 +72,11 @@ proptest! {
                         seq: LaunchSeq(*seq), stream: StreamSlot(*stream), key: LaunchKey(*key), pointers: &pointers,
                     };
                     (*device, Record::Launch(launch), 3 + p.len() as u64)
+                }
+                Step::Copy { device, stream, seq, start, len, write } => {
+                    let range = AddrRange::new(DevAddr(*start), Bytes(*len));
+                    let (seq, stream) = (LaunchSeq(*seq), StreamSlot(*stream));
+                    (*device, Record::Copy { seq, stream, range, write: *write }, 4)
                 }
             };
             let fits = used + need <= 1 << shift;
@@ -139,6 +147,13 @@ fn a_launch_sequence_is_per_device_and_gives_back_only_its_newest_place() {
     assert!(shared.give_back_seq(DeviceId(0), LaunchSeq(2)));
     assert_eq!(shared.issued(DeviceId(0)), LaunchSeq(1));
     assert_eq!(shared.take_seq(DeviceId(200)), None);
+    // Copies share the places and are told from launches.
+    assert_eq!(shared.take_copy_seq(DeviceId(0)), Some(LaunchSeq(2)));
+    assert_eq!(shared.take_copy_seq(DeviceId(0)), Some(LaunchSeq(3)));
+    assert!(shared.give_back_copy_seq(DeviceId(0), LaunchSeq(3)));
+    assert!(!shared.give_back_copy_seq(DeviceId(0), LaunchSeq(1)), "a launch's by now");
+    assert_eq!((shared.issued(DeviceId(0)), shared.launched(DeviceId(0))), (LaunchSeq(2), 1));
+    assert_eq!((shared.take_copy_seq(DeviceId(200)), shared.launched(DeviceId(200))), (None, 0));
 }
 
 #[test]
