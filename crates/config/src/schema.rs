@@ -1,6 +1,6 @@
 //! The list of variables, and what reading them gives.
 
-use crate::values::{Budget, ExecIdMode, LogLevel, MemInfo, NotAllowed, flag, one_of, parsed};
+use crate::values::{Budget, ExecIdMode, LogLevel, MemInfo, NotAllowed, TablesIn, flag, one_of, parsed, workload};
 use deepum_core::correlate::Geometry;
 use deepum_core::engine::DEGREE;
 use deepum_core::policy::PolicyName;
@@ -23,6 +23,10 @@ pub struct Config {
     pub gate: bool,
     /// Geometry of the UM-block tables.
     pub table: Geometry,
+    /// Where learned tables are kept from run to run.
+    pub tables: TablesIn,
+    /// What the program works on, where the person says it.
+    pub workload: Option<String>,
     /// What makes two launches the same.
     pub exec_id: ExecIdMode,
     /// What memory queries answer.
@@ -42,6 +46,8 @@ impl Default for Config {
             degree: DEGREE,
             gate: true,
             table: Geometry::default(),
+            tables: TablesIn::Usual,
+            workload: None,
             exec_id: ExecIdMode::Pointers,
             meminfo: MemInfo::Virtual,
             log: LogLevel::Error,
@@ -126,6 +132,24 @@ pub const VARIABLES: &[Variable] = &[
             parsed(v, allowed).map(|t| c.table = t)
         },
         default: |c| c.table.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_TABLES",
+        values: "off|FOLDER",
+        help: "where what was learned is kept, so that the next run of the same program begins with it; a folder that you alone \
+               can write to",
+        set: |c, v| TablesIn::parse(v).map(|t| c.tables = t),
+        default: |_| {
+            "deepum/tables in $XDG_STATE_HOME or ~/.local/state; off on the emulated device, whose runs repeat exactly"
+                .to_owned()
+        },
+    },
+    Variable {
+        name: "DEEPUM_WORKLOAD",
+        values: "NAME",
+        help: "which workload's tables to go on with and to save, whatever the program and its arguments are",
+        set: |c, v| workload(v).map(|name| c.workload = Some(name)),
+        default: |_| "the executable, its arguments, its folder, and the version of PyTorch".to_owned(),
     },
     Variable {
         name: "DEEPUM_EXEC_ID",

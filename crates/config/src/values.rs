@@ -2,6 +2,7 @@
 
 use deepum_core::units::Bytes;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Why a value is not one of its kind: what would be.
@@ -97,6 +98,42 @@ impl fmt::Display for Budget {
             Self::Percent(p) => write!(f, "{p}%"),
         }
     }
+}
+
+/// Where learned tables are kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TablesIn {
+    /// Where the system keeps the state of programs.
+    Usual,
+    /// Nowhere.
+    Off,
+    /// In this folder.
+    Folder(PathBuf),
+}
+
+impl TablesIn {
+    /// Reads `off` or an absolute path.
+    ///
+    /// # Errors
+    /// [`NotAllowed`].
+    pub fn parse(text: &str) -> Result<Self, NotAllowed> {
+        let path = PathBuf::from(text.trim());
+        match text.trim() {
+            "off" => Ok(Self::Off),
+            _ if path.is_absolute() => Ok(Self::Folder(path)),
+            _ => Err(NotAllowed::new(text, "off, or a folder by its whole path, such as /home/me/tables")),
+        }
+    }
+}
+
+/// Reads the name of a workload.
+pub(crate) fn workload(text: &str) -> Result<String, NotAllowed> {
+    let name = text.trim();
+    let good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if name.is_empty() || name.len() > 64 || !name.chars().all(good) {
+        return Err(NotAllowed::new(text, "1 to 64 letters, digits, dots, dashes and underscores"));
+    }
+    Ok(name.to_owned())
 }
 
 macro_rules! words {

@@ -3,8 +3,8 @@
 //! Order: attach to the driver, ask who drives, start the threads, open the status socket. What cannot be had is said in
 //! one line and done without. Without a way to move pages the engine is off from the start, and only the status is served.
 //!
-//! At exit nothing is joined and no lock is taken: the threads may stand in a call of the driver, and the process does not
-//! wait for them. Only the socket's file goes. In a forked child there are no threads of ours, so
+//! At exit nothing is joined and no lock is waited for: the threads may stand in a call of the driver, and the process does not
+//! wait for them, but for [`PARTING`](crate::tables::thread::PARTING) to save what was learned between two turns. The socket's file goes. In a forked child there are no threads of ours, so
 //! the hooks do nothing there.
 
 use crate::migrate::UvmMover;
@@ -12,6 +12,8 @@ use crate::pace::{DeepumHooks, offer};
 use crate::pending::Pending;
 use crate::socket::Socket;
 use crate::sources::Notices;
+use crate::tables::Keeper;
+use crate::tables::workload::{self, Program};
 use crate::threads::{self, Drivers, Running};
 use crate::{Inputs, StartError, status};
 use deepum_kmod_bridge::{Bridge, Gpu, Linux, Uuid};
@@ -19,7 +21,7 @@ use deepum_protocol::status::{Pace, folders};
 use nix::unistd::getuid;
 use std::ffi::{CString, c_int};
 use std::os::unix::ffi::OsStrExt;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -79,7 +81,12 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         given_up: Some(given_up),
     });
     let pace = if offer(hooks, say) { Pace::Driven } else { Pace::Polling };
-    let drivers = Drivers { notices, mover: Box::new(UvmMover(space)), pace, driver, pending };
+    let number = workload::number(&inputs.config, Program::this);
+    let tables = Keeper::open(&inputs.config, number, pace == Pace::Driven).unwrap_or_else(|why| {
+        say(&why);
+        None
+    });
+    let drivers = Drivers { notices, mover: Box::new(UvmMover(space)), pace, driver, pending, tables };
     let running = Running::start(inputs, drivers)?;
     let running = RUNNING.get_or_init(|| running);
     // The device may have nudged before there was anybody to hear it.
@@ -149,6 +156,8 @@ extern "C" fn at_exit() {
     }
     if let Some(running) = RUNNING.get() {
         running.program_ends();
+        // A panic must not reach the C library; then nothing is saved.
+        let _ = catch_unwind(AssertUnwindSafe(|| running.save_tables_at_end()));
     }
     if let Some(path) = SOCKET.get() {
         // SAFETY: a C string that lives for ever.

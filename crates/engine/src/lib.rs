@@ -5,7 +5,8 @@
 //!
 //! Start reading at [`threads`]: every thread and channel is in its table. In the order of the flow: [`sources`] (what is
 //! looked at), [`gate`] (who says when: [`pace`], [`calm`]), [`inbox`], [`world`] (one turn), [`desk`], [`migrate`] (stage 7); [`launch_gate`].
-//! [`pending`] counts the work ([`nudges`], where it comes from another process), [`status`] and [`socket`] tell people, [`embedded`] ties it to the process; [`packet`] is how processes reach each other.
+//! [`pending`] counts the work ([`nudges`], where it comes from another process), [`tables`] keeps what was learned from run to run,
+//! [`status`] and [`socket`] tell people, [`embedded`] ties it to the process; [`packet`] is how processes reach each other.
 //!
 //! Invariants: same looks, same commands in the same order; every queue is bounded; the count of work is exact; nothing
 //! here makes the program wait, print more than a line, or die.
@@ -30,6 +31,7 @@ pub mod socket;
 pub mod sources;
 pub mod status;
 pub mod sync;
+pub mod tables;
 pub mod threads;
 pub mod world;
 

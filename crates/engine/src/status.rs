@@ -91,10 +91,12 @@ fn counters(running: &Running, world: &World) -> BTreeMap<String, u64> {
             *all.entry(name.to_owned()).or_default() += value;
         }
     }
-    let (own, queue) = (world.counters, world.stats);
+    let (own, queue, saved) = (world.counters, world.stats, running.table_figures());
     let rest = [
         ("engine_observations", own.observations),
         ("engine_records", own.records),
+        ("tables_taken_over", saved.taken_over),
+        ("tables_written", saved.written),
         ("engine_strangers", own.strangers),
         ("tools_entries", queue.entries),
         ("tools_fault_entries", queue.fault_entries),

@@ -6,6 +6,7 @@
 //! | `deepum-correlate` | inbox | looks; records, progress, results | commands → desk | predictions drop and are counted (`deepum-core`) |
 //! | `deepum-migrate` | desk | batches, most urgent lane first | results → desk, then a nudge | never: one batch at a time |
 //! | `deepum-status` | socket | requests | status | refuses the client |
+//! | `deepum-tables` | time | what was learned | files | – |
 //!
 //! ```text
 //!             nudge             look, token            commands
@@ -16,7 +17,8 @@
 //!
 //! A token (see [`crate::pending`]) goes along every arrow, so the count of work is exact whatever happens. A panic in
 //! one of the first three ends the engine: everything closes, one line is said, the shim is told, and the program
-//! goes on as plain unified memory. The status thread stays, to say so; if it panics itself, only the status is gone.
+//! goes on as plain unified memory. The status thread stays, to say so; if it panics itself, only the status is gone, and so it is with
+//! the tables thread ([`crate::tables`]) and saving.
 //!
 //! Our threads take no signals: the program's handlers run on the program's threads.
 
@@ -29,6 +31,7 @@ use crate::migrate::{self, Mover};
 use crate::pending::{Pending, Token};
 use crate::sources::{Notices, Watch};
 use crate::sync::{Arc, Mutex, lock};
+use crate::tables::Keeper;
 use crate::world::{Look, World};
 use crate::{Inputs, StartError};
 use deepum_core::units::UmBlock;
@@ -57,6 +60,8 @@ pub struct Drivers {
     pub driver: Option<String>,
     /// The count of work, as the device was given it.
     pub pending: Arc<Pending>,
+    /// Where learned tables come from and go, if they are kept.
+    pub tables: Option<Keeper>,
 }
 
 impl std::fmt::Debug for Drivers {
@@ -82,8 +87,9 @@ pub struct Running {
     pub(crate) no_notices: Mutex<Option<String>>,
     /// Why the engine is off, if it is.
     off: OnceLock<String>,
+    pub(crate) tables: OnceLock<Keeper>,
     ending: AtomicBool,
-    say: fn(&str),
+    pub(crate) say: fn(&str),
 }
 
 thread_local! {
@@ -136,6 +142,7 @@ impl Running {
             driver,
             no_notices: Mutex::new(no_notices),
             off: OnceLock::new(),
+            tables: OnceLock::new(),
             ending: AtomicBool::new(false),
             say: inputs.say,
         }))
@@ -146,7 +153,7 @@ impl Running {
     /// # Errors
     /// [`StartError`]; then none of them is left.
     pub fn start(inputs: &Inputs, drivers: Drivers) -> Result<Arc<Self>, StartError> {
-        let Drivers { notices, mover, pace, driver, pending } = drivers;
+        let Drivers { notices, mover, pace, driver, pending, tables } = drivers;
         let (source, missing) = match notices {
             Ok(source) => (Some(source), None),
             Err(why) => (None, Some(why)),
@@ -155,12 +162,19 @@ impl Running {
         if let Some(source) = &source {
             running.watch.also(source.watch());
         }
+        if let Some(keeper) = tables {
+            keeper.load(&mut lock(&running.world), running.say);
+            let _ = running.tables.set(keeper);
+        }
         let started = running
             .spawn("deepum-fault", |running| running.look(source))
             .and_then(|()| running.spawn("deepum-correlate", Self::correlate))
             .and_then(|()| running.spawn("deepum-migrate", |running| running.migrate(mover)));
         match started {
-            Ok(()) => Ok(running),
+            Ok(()) => {
+                running.keep_tables();
+                Ok(running)
+            }
             Err(why) => {
                 running.retire(why.clone());
                 Err(StartError(why))

@@ -199,6 +199,16 @@ impl World {
     }
 
     pub fn with_gpus(policy: &str, budget: Bytes, pace: Pace, gpus: &[DeviceId]) -> Self {
+        Self::with_tables(policy, budget, pace, gpus, None)
+    }
+
+    pub fn with_tables(
+        policy: &str,
+        budget: Bytes,
+        pace: Pace,
+        gpus: &[DeviceId],
+        tables: Option<deepum_engine::tables::Keeper>,
+    ) -> Self {
         let ring_words = words(RING);
         let mut inputs = inputs(config(policy), budget, ring_words);
         let facts = inputs.devices[0];
@@ -210,6 +220,7 @@ impl World {
             pace,
             driver: Some("580.65.06".to_owned()),
             pending: Arc::new(Pending::default()),
+            tables,
         };
         let running = Running::start(&inputs, drivers).unwrap();
         Self { device, ring: inputs.ring, ring_words, progress: inputs.progress, gates: inputs.gates, running }
