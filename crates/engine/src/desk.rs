@@ -1,22 +1,26 @@
-//! Between the correlate and the migrate thread: commands one way, results the other.
+//! Between the correlate thread and the two that move: commands one way, results the other.
 //!
-//! The queues of `deepum-core` decide the order; this adds a lock, a bell, and the count of work. All commands of one
-//! observation are handed over at once, so that what the mover picks first does not depend on how far the
+//! The queues of `deepum-core` decide the order, and that a block is in one hand at most; this adds a lock, a bell, and the count
+//! of work. There is one *slot* for each direction: off the GPU and onto it, since the link carries both ways at once
+//! and a fetch that waited behind an eviction would wait for nothing. All commands of one
+//! observation are handed over at once, so that what a mover picks first does not depend on how far the
 //! correlate thread had come.
 //!
-//! The count: *one* token stands for everything the migrate thread has to do, however many commands wait. It is taken
+//! The count: *one* token for each slot stands for everything its thread has to do, however many commands wait. It is taken
 //! when the first command comes in, goes along while a batch is moved, and is dropped when the thread
-//! finds nothing left. So while the device holds that thread in a call, the count is 1, and the device
+//! finds nothing left. So while the device holds a mover in a call, the count of its slot is 1, and the device
 //! holds 1: settled. A result is counted by the nudge that announces it.
 //!
-//! In *step* (driven pace) the migrate thread takes no new batch until its last result has been seen, because what the core
-//! makes of a result may change what is first. On a GPU it does not wait: the link would stand idle meanwhile.
+//! In *step* (driven pace) no mover takes a batch until all results have been seen, because what the core
+//! makes of a result may change what is first; and where both slots have something to take, *in* goes first, since an outward
+//! job may end without any call that the device could order (a discard of a block that was handed out again). On a GPU neither
+//! waits: the link would stand idle meanwhile.
 
 use crate::pending::{Pending, Token};
 use crate::sync::{Arc, Condvar, Mutex, lock, wait};
 use deepum_core::event::Event;
 use deepum_core::queues::{Batch, Direction, Lane, Queues};
-use deepum_core::units::{DeviceId, Place};
+use deepum_core::units::DeviceId;
 
 /// Most blocks moved by one call: 32 MiB, the most that is still called back soon enough (facts 4.1).
 pub const BATCH: u32 = 16;
@@ -43,24 +47,55 @@ pub struct Desk {
 struct State {
     /// By index of device.
     queues: Vec<(DeviceId, Queues)>,
-    /// Index of the device whose turn it is.
-    turn: usize,
-    /// The migrate thread's token while it is not in a job and not idle.
-    busy: Option<Token>,
-    in_job: bool,
+    /// By direction.
+    slots: [Slot; Direction::ALL.len()],
     results: Vec<Moved>,
     unseen: bool,
     closed: bool,
 }
 
+/// One mover's side of the desk.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Index of the device whose turn it is.
+    turn: usize,
+    /// The thread's token while it is not in a job and not idle.
+    busy: Option<Token>,
+    in_job: bool,
+}
+
 impl State {
+    fn slot(&mut self, direction: Direction) -> &mut Slot {
+        &mut self.slots[direction as usize]
+    }
+
     /// The next batch. Devices take turns, so that none waits for another's queues to be empty.
-    fn pop(&mut self) -> Option<(DeviceId, Batch)> {
-        let at = (self.turn..self.queues.len()).chain(0..self.turn).find(|&at| !self.queues[at].1.is_empty())?;
-        self.turn = at + 1;
-        let (device, queues) = &mut self.queues[at];
-        let batch = Direction::ALL.into_iter().find_map(|direction| queues.pop_batch(direction, BATCH));
-        batch.map(|batch| (*device, batch))
+    fn pop(&mut self, direction: Direction) -> Option<(DeviceId, Batch)> {
+        let turn = self.slot(direction).turn;
+        for at in (turn..self.queues.len()).chain(0..turn) {
+            let (device, queues) = &mut self.queues[at];
+            if let Some(batch) = queues.pop_batch(direction, BATCH) {
+                let device = *device;
+                self.slot(direction).turn = at + 1;
+                return Some((device, batch));
+            }
+        }
+        None
+    }
+
+    /// Whether anything waits to go this way. It may be in the other hand still, and then there is nothing to take.
+    fn waits(&self, direction: Direction) -> bool {
+        let lanes = || Lane::ALL.into_iter().filter(|lane| lane.direction() == direction);
+        self.queues.iter().any(|(_, queues)| lanes().any(|lane| queues.waiting(lane) > 0))
+    }
+
+    /// Whether a mover may take a batch now: see the module about *step*.
+    fn may_take(&self, direction: Direction) -> bool {
+        let first = match direction {
+            Direction::In => true,
+            Direction::Out => self.slots[Direction::In as usize].busy.is_none(),
+        };
+        !self.unseen && first
     }
 }
 
@@ -71,30 +106,19 @@ pub struct Job {
     pub batch: Batch,
     /// For which GPU.
     pub device: DeviceId,
-    token: Option<Token>,
-}
-
-impl Job {
-    /// Where the blocks shall go.
-    pub const fn to(&self) -> Place {
-        match self.batch.lane {
-            Lane::Discard | Lane::Evict => Place::Host,
-            Lane::Fault | Lane::Keep | Lane::Predicted => Place::Device(self.device),
-        }
-    }
+    token: Token,
 }
 
 impl Desk {
-    /// A desk for these devices. In step: no batch before the last result was seen.
+    /// A desk for these devices. In step: see the module.
     pub fn new(pending: Arc<Pending>, devices: &[DeviceId], in_step: bool) -> Self {
         let queues = devices.iter().map(|id| (*id, Queues::default())).collect();
-        let state =
-            State { queues, turn: 0, busy: None, in_job: false, results: Vec::new(), unseen: false, closed: false };
+        let state = State { queues, slots: Default::default(), results: Vec::new(), unseen: false, closed: false };
         Self { state: Mutex::new(state), bell: Condvar::new(), pending, in_step }
     }
 
     /// Correlate: gives `put` the queues, in the order of the devices, to put commands in. Call it at the end of every
-    /// observation, which is also what tells the migrate thread that its results were seen.
+    /// observation, which is also what tells the movers that their results were seen.
     pub fn hand_over(&self, put: impl FnOnce(&mut [(DeviceId, Queues)])) {
         let mut state = lock(&self.state);
         if state.closed {
@@ -103,9 +127,12 @@ impl Desk {
         put(&mut state.queues);
         // Results that came in since they were taken have a nudge on its way.
         state.unseen = !state.results.is_empty();
-        let work = state.queues.iter().any(|(_, queues)| !queues.is_empty());
-        if work && state.busy.is_none() && !state.in_job {
-            state.busy = Some(self.pending.token());
+        for direction in Direction::ALL {
+            let work = state.waits(direction);
+            let slot = state.slot(direction);
+            if work && slot.busy.is_none() && !slot.in_job {
+                slot.busy = Some(self.pending.token());
+            }
         }
         self.bell.notify_all();
     }
@@ -115,36 +142,48 @@ impl Desk {
         into.append(&mut lock(&self.state).results);
     }
 
-    /// Migrate: the next batch, waiting for one; nothing once closed.
-    pub fn next(&self) -> Option<Job> {
+    /// A mover: the next batch that goes its way, waiting for one; nothing once closed.
+    pub fn next(&self, direction: Direction) -> Option<Job> {
         let mut state = lock(&self.state);
         loop {
             if state.closed {
                 return None;
             }
-            if !(self.in_step && state.unseen) {
-                if let Some((device, batch)) = state.pop() {
-                    state.in_job = true;
-                    let token = state.busy.take();
+            if !self.in_step || state.may_take(direction) {
+                let popped = state.pop(direction);
+                let slot = state.slot(direction);
+                let token = slot.busy.take();
+                slot.in_job = popped.is_some();
+                if self.in_step && token.is_some() {
+                    // The other one may be waiting for this.
+                    self.bell.notify_all();
+                }
+                if let Some((device, batch)) = popped {
+                    // Without one: it was in the other hand when it was handed over, and that is open since.
+                    let token = token.unwrap_or_else(|| self.pending.token());
                     return Some(Job { batch, device, token });
                 }
-                state.busy = None;
             }
             state = wait(&self.bell, state);
         }
     }
 
-    /// Migrate: the batch is over. Announce the results afterwards, with a nudge.
+    /// A mover: the batch is over. Announce the results afterwards, with a nudge.
     pub fn done(&self, job: Job, results: &[Moved]) {
         let mut state = lock(&self.state);
-        state.in_job = false;
+        let direction = job.batch.lane.direction();
         if let Some((_, queues)) = state.queues.iter_mut().find(|(device, _)| *device == job.device) {
-            queues.done(job.batch.lane.direction());
+            queues.done(direction);
         }
+        state.slot(direction).in_job = false;
         if !state.closed {
             state.results.extend_from_slice(results);
             state.unseen = true;
-            state.busy = job.token;
+            state.slot(direction).busy = Some(job.token);
+            if !self.in_step {
+                // What the other one passed over is open.
+                self.bell.notify_all();
+            }
         }
     }
 
@@ -154,13 +193,15 @@ impl Desk {
         Lane::ALL.map(|lane| (lane, state.queues.iter().map(|(_, queues)| queues.waiting(lane)).sum()))
     }
 
-    /// Ends it for both sides; what waits is forgotten.
+    /// Ends it for all sides; what waits is forgotten.
     pub fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
         state.queues.clear();
         state.results.clear();
-        state.busy = None;
+        for slot in &mut state.slots {
+            slot.busy = None;
+        }
         self.bell.notify_all();
     }
 }
@@ -182,7 +223,7 @@ mod tests {
             let by = Default::default();
             queues[1].1.push(Command::Fetch { block: UmBlock(90), why: Why::Predicted { by } });
         });
-        let served: Vec<u8> = (0..4).filter_map(|_| desk.next()).map(|job| job.device.0).collect();
+        let served: Vec<u8> = (0..4).filter_map(|_| desk.next(Direction::In)).map(|job| job.device.0).collect();
         assert_eq!(served, [0, 3, 0, 0]);
     }
 }

@@ -19,9 +19,9 @@ pub mod gate;
 pub mod inbox;
 pub mod launch_gate;
 pub mod migrate;
-pub mod numbers;
 #[cfg(not(loom))]
 pub mod nudges;
+pub mod numbers;
 #[cfg(not(loom))]
 pub mod pace;
 #[cfg(not(loom))]

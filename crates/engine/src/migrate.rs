@@ -1,79 +1,221 @@
-//! Stage 7 of 7: migrate. The priority migration thread carries out what waits.
+//! Stage 7 of 7: migrate. Two threads carry out what waits, one for each direction.
 //!
-//! The only code that moves pages. It takes the most urgent batch, moves it with one call, and waits until the bytes are
+//! The only code that moves pages. `deepum-evict` takes what goes off the GPU, `deepum-migrate` what comes onto it: the link
+//! carries both at once, and on a driver both calls run beside each other (facts 4.1). Each takes the most urgent batch of its
+//! direction, moves it with one call, and waits until the bytes are
 //! there; so at most one batch is under way when something more urgent comes. A call that fails for a batch is
 //! repeated block by block: part of a range may have been freed meanwhile, and the rest is still wanted. What cannot be
 //! moved is reported as not moved and never tried again by itself: to ask again is the core's decision.
+//!
+//! A discard is carried out between [`HandOuts::begin_discard`] and `end_discard` of each of its blocks. Whoever
+//! hands such a block out waits in between, so nothing that is written afterwards is lost; a block that somebody holds already is
+//! left alone and reported as handed out.
 
 use crate::desk::{Desk, Job, Moved};
 use deepum_core::event::{DiscardOutcome, Event};
-use deepum_core::queues::Lane;
-use deepum_core::units::{AddrRange, Place};
-use deepum_kmod_bridge::{MigrateError, MigrateFailure, VaSpace};
+use deepum_core::queues::{Direction, Lane};
+use deepum_core::units::{AddrRange, Bytes, Place, UmBlock};
+use deepum_kmod_bridge::{DiscardError, DiscardFailure, MigrateError, MigrateFailure, VaSpace};
+use std::fmt;
 use std::sync::Arc;
 
-/// Does; never decides.
-pub trait Mover: Send {
+/// Does; never decides. Both threads call it, at the same time.
+pub trait Mover: Send + Sync {
     /// Moves all of `range`, whole UM blocks, and returns when it is there.
     ///
     /// # Errors
     /// [`MigrateError`]; part of the range may have moved.
-    fn migrate(&mut self, range: AddrRange, to: Place) -> Result<(), MigrateError>;
+    fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError>;
+
+    /// Gives up the contents of all of `range`, whole UM blocks, which are nowhere when it returns.
+    ///
+    /// # Errors
+    /// [`DiscardError`]; part of the contents may be gone.
+    fn discard(&self, range: AddrRange) -> Result<(), DiscardError>;
 }
 
-/// The driver's own call.
+/// The driver's own calls.
 #[derive(Debug)]
 pub struct UvmMover(pub Arc<VaSpace>);
 
 impl Mover for UvmMover {
-    fn migrate(&mut self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
+    fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
         self.0.migrate(range, to)
+    }
+    fn discard(&self, range: AddrRange) -> Result<(), DiscardError> {
+        self.0.discard(range)
     }
 }
 
-/// The body of the migrate thread. `announce` tells the fault thread to look.
-pub fn run(desk: &Desk, mover: &mut dyn Mover, announce: impl Fn(), say: impl Fn(&str)) {
-    let mut said = false;
-    let mut results = Vec::new();
-    while let Some(job) = desk.next() {
-        let failure = carry_out(&job, mover, &mut results);
-        desk.done(job, &results);
-        announce();
-        results.clear();
-        // Memory that was freed meanwhile is daily life; anything else is said once and counted from then on.
-        if let Some(error) = failure.filter(|e| !matches!(e.why, MigrateFailure::NotManaged) && !said) {
-            said = true;
-            say(&format!(
-                "{error}; the driver goes on by itself where we fail (said once, then counted as moves_failed)"
-            ));
+/// Who has which block in hand; shared with whoever hands memory out.
+pub trait HandOuts: Send + Sync {
+    /// Whether nobody has the block. If so, whoever is to get it waits until [`Self::end_discard`].
+    fn begin_discard(&self, block: UmBlock) -> bool;
+    /// The call about the block has returned.
+    fn end_discard(&self, block: UmBlock);
+}
+
+/// Where nobody tells what is handed out: everything may be.
+#[derive(Clone, Copy, Debug)]
+pub struct AllHeld;
+
+impl HandOuts for AllHeld {
+    fn begin_discard(&self, _: UmBlock) -> bool {
+        false
+    }
+    fn end_discard(&self, _: UmBlock) {}
+}
+
+/// A call that did not do what it should.
+enum Failure {
+    Move(MigrateError),
+    Discard(DiscardError),
+}
+
+impl Failure {
+    /// Memory that was freed meanwhile is daily life.
+    const fn is_daily(&self) -> bool {
+        match self {
+            Self::Move(error) => matches!(error.why, MigrateFailure::NotManaged),
+            Self::Discard(error) => matches!(error.why, DiscardFailure::NotManaged),
         }
     }
 }
 
-/// Moves a batch; what became of each block is appended to `results`. Gives the last failure that stood.
-fn carry_out(job: &Job, mover: &mut dyn Mover, results: &mut Vec<Moved>) -> Option<MigrateError> {
-    let (device, to) = (job.device, job.to());
-    if job.batch.lane == Lane::Discard {
-        // Nobody asks for it here (`World` says so to the core).
-        let failed = |block| Event::Discarded { block, outcome: DiscardOutcome::Failed };
-        results.extend(job.batch.blocks().map(|block| Moved { device, event: failed(block) }));
-        return None;
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Move(error) => write!(
+                f,
+                "{error}; the driver goes on by itself where we fail (said once, then counted as moves_failed)"
+            ),
+            Self::Discard(error) => {
+                write!(f, "{error}; such blocks are moved out instead (said once, then counted as discards_failed)")
+            }
+        }
     }
-    let whole = mover.migrate(job.batch.range(), to).err();
-    let mut failure = None;
-    for block in job.batch.blocks() {
-        let ok = match &whole {
-            None => true,
-            Some(_) if job.batch.count == 1 => false,
-            Some(_) => match mover.migrate(block.range(), to) {
-                Ok(()) => true,
-                Err(error) => {
-                    failure = Some(error);
-                    false
+}
+
+/// What a mover works with.
+pub struct Tools<'a> {
+    /// Where the work comes from.
+    pub desk: &'a Desk,
+    /// What does it.
+    pub mover: &'a dyn Mover,
+    /// Whom it may not be taken from.
+    pub hand_outs: &'a dyn HandOuts,
+}
+
+impl fmt::Debug for Tools<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tools").field("desk", self.desk).finish_non_exhaustive()
+    }
+}
+
+impl Tools<'_> {
+    /// The body of a mover's thread. `announce` tells the fault thread to look.
+    pub fn run(&self, direction: Direction, announce: impl Fn(), say: impl Fn(&str)) {
+        let mut said = false;
+        let mut results = Vec::new();
+        while let Some(job) = self.desk.next(direction) {
+            let failure = match job.batch.lane {
+                Lane::Evict => self.carry_out(&job, Place::Host, &mut results).map(Failure::Move),
+                Lane::Fault | Lane::Keep | Lane::Predicted => {
+                    self.carry_out(&job, Place::Device(job.device), &mut results).map(Failure::Move)
                 }
-            },
-        };
-        results.push(Moved { device, event: Event::MoveDone { block, to, ok } });
+                Lane::Discard => self.discard(&job, &mut results).map(Failure::Discard),
+            };
+            self.desk.done(job, &results);
+            announce();
+            results.clear();
+            // Anything but daily life is said once and counted from then on.
+            if let Some(failure) = failure.filter(|failure| !failure.is_daily() && !said) {
+                said = true;
+                say(&failure.to_string());
+            }
+        }
     }
-    if job.batch.count == 1 { whole } else { failure }
+
+    /// Moves a batch; what became of each block is appended to `results`. Gives the last failure that stood.
+    fn carry_out(&self, job: &Job, to: Place, results: &mut Vec<Moved>) -> Option<MigrateError> {
+        let blocks = Run { first: job.batch.first, count: job.batch.count };
+        let mut failure = None;
+        blocks.call(
+            |range| self.mover.migrate(range, to),
+            |block, outcome| {
+                let event = Event::MoveDone { block, to, ok: outcome.is_ok() };
+                failure = outcome.err().or(failure.take());
+                results.push(Moved { device: job.device, event });
+            },
+        );
+        failure
+    }
+
+    /// Gives up a batch, but for blocks that somebody has; as [`Self::carry_out`].
+    fn discard(&self, job: &Job, results: &mut Vec<Moved>) -> Option<DiscardError> {
+        let mut failure = None;
+        let mut run: Option<Run> = None;
+        let mut give_up = |run: Run, results: &mut Vec<Moved>| {
+            let held = Held { hand_outs: self.hand_outs, run };
+            run.call(
+                |range| self.mover.discard(range),
+                |block, outcome| {
+                    let became = if outcome.is_ok() { DiscardOutcome::Done } else { DiscardOutcome::Failed };
+                    failure = outcome.err().or(failure.take());
+                    results.push(Moved { device: job.device, event: Event::Discarded { block, outcome: became } });
+                },
+            );
+            drop(held);
+        };
+        for block in job.batch.blocks() {
+            if self.hand_outs.begin_discard(block) {
+                run.get_or_insert(Run { first: block, count: 0 }).count += 1;
+                continue;
+            }
+            if let Some(run) = run.take() {
+                give_up(run, results);
+            }
+            let event = Event::Discarded { block, outcome: DiscardOutcome::HandedOut };
+            results.push(Moved { device: job.device, event });
+        }
+        if let Some(run) = run {
+            give_up(run, results);
+        }
+        failure
+    }
+}
+
+/// Blocks in a row.
+#[derive(Clone, Copy)]
+struct Run {
+    first: UmBlock,
+    count: u32,
+}
+
+impl Run {
+    fn blocks(self) -> impl Iterator<Item = UmBlock> {
+        (0..u64::from(self.count)).map(move |n| UmBlock(self.first.0 + n))
+    }
+
+    /// One call for all of them, and where it fails one for each; `became` is told the outcome of each.
+    fn call<E>(self, call: impl Fn(AddrRange) -> Result<(), E>, mut became: impl FnMut(UmBlock, Result<(), E>)) {
+        let whole = call(AddrRange::new(self.first.start(), Bytes(UmBlock::SIZE.get() * u64::from(self.count))));
+        match whole {
+            Err(error) if self.count == 1 => became(self.first, Err(error)),
+            Err(_) => self.blocks().for_each(|block| became(block, call(block.range()))),
+            Ok(()) => self.blocks().for_each(|block| became(block, Ok(()))),
+        }
+    }
+}
+
+/// Blocks whose hand-outs wait for us. Also a panic lets them go on: it is in our code, so no call of the driver is under way.
+struct Held<'a> {
+    hand_outs: &'a dyn HandOuts,
+    run: Run,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.run.blocks().for_each(|block| self.hand_outs.end_discard(block));
+    }
 }

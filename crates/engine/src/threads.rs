@@ -4,19 +4,20 @@
 //! | --- | --- | --- | --- | --- |
 //! | `deepum-fault` | gate | nudges; driver notices | looks → inbox | waits: the driver's queue is the buffer, and counts what it drops |
 //! | `deepum-correlate` | inbox | looks; records, progress, results | commands → desk | predictions drop and are counted (`deepum-core`) |
-//! | `deepum-migrate` | desk | batches, most urgent lane first | results → desk, then a nudge | never: one batch at a time |
+//! | `deepum-migrate` | desk | batches onto the GPU, most urgent lane first | results → desk, then a nudge | never: one batch at a time |
+//! | `deepum-evict` | desk | the same off the GPU | the same | the same |
 //! | `deepum-status` | socket | requests | status | refuses the client |
 //! | `deepum-tables` | time | what was learned | files | – |
 //!
 //! ```text
 //!             nudge             look, token            commands
-//! device ──► gate ──► fault ──► inbox ──► correlate ──► desk ──► migrate ──► driver
+//! device ──► gate ──► fault ──► inbox ──► correlate ──► desk ──► migrate, evict ──► driver
 //!             ▲                                          │  results  │
 //!             └──────────────────── nudge ───────────────┴───────────┘
 //! ```
 //!
 //! A token (see [`crate::pending`]) goes along every arrow, so the count of work is exact whatever happens. A panic in
-//! one of the first three ends the engine: everything closes, one line is said, the shim is told, and the program
+//! one of the first four ends the engine: everything closes, one line is said, the shim is told, and the program
 //! goes on as plain unified memory. The status thread stays, to say so; if it panics itself, only the status is gone, and so it is with
 //! the tables thread ([`crate::tables`]) and saving.
 //!
@@ -27,13 +28,14 @@ use crate::desk::Desk;
 use crate::gate::{Gate, Wake};
 use crate::inbox::Inbox;
 use crate::launch_gate::{LaunchGate, Watchdog};
-use crate::migrate::{self, Mover};
+use crate::migrate::{HandOuts, Mover, Tools};
 use crate::pending::{Pending, Token};
 use crate::sources::{Notices, Watch};
 use crate::sync::{Arc, Mutex, lock};
 use crate::tables::Keeper;
 use crate::world::{Look, World};
 use crate::{Inputs, StartError};
+use deepum_core::queues::Direction;
 use deepum_core::units::UmBlock;
 use deepum_protocol::ring::Ring;
 use deepum_protocol::shared::Mode;
@@ -53,7 +55,9 @@ pub struct Drivers {
     /// Driver notices, or why there are none.
     pub notices: Result<Box<dyn Notices>, String>,
     /// What moves pages.
-    pub mover: Box<dyn Mover>,
+    pub mover: Arc<dyn Mover>,
+    /// Whose contents may be given up.
+    pub hand_outs: Arc<dyn HandOuts>,
     /// Who says when to look.
     pub pace: Pace,
     /// The driver's version, if known.
@@ -148,12 +152,12 @@ impl Running {
         }))
     }
 
-    /// An engine with its first three threads.
+    /// An engine with its first four threads.
     ///
     /// # Errors
     /// [`StartError`]; then none of them is left.
     pub fn start(inputs: &Inputs, drivers: Drivers) -> Result<Arc<Self>, StartError> {
-        let Drivers { notices, mover, pace, driver, pending, tables } = drivers;
+        let Drivers { notices, mover, hand_outs, pace, driver, pending, tables } = drivers;
         let (source, missing) = match notices {
             Ok(source) => (Some(source), None),
             Err(why) => (None, Some(why)),
@@ -169,7 +173,13 @@ impl Running {
         let started = running
             .spawn("deepum-fault", |running| running.look(source))
             .and_then(|()| running.spawn("deepum-correlate", Self::correlate))
-            .and_then(|()| running.spawn("deepum-migrate", |running| running.migrate(mover)));
+            .and_then(|()| {
+                let (mover, hand_outs) = (Arc::clone(&mover), Arc::clone(&hand_outs));
+                running.spawn("deepum-evict", move |running| running.migrate(Direction::Out, &*mover, &*hand_outs))
+            })
+            .and_then(|()| {
+                running.spawn("deepum-migrate", move |running| running.migrate(Direction::In, &*mover, &*hand_outs))
+            });
         match started {
             Ok(()) => {
                 running.keep_tables();
@@ -274,11 +284,11 @@ impl Running {
         }
     }
 
-    /// The migrate thread.
-    fn migrate(&self, mut mover: Box<dyn Mover>) {
-        migrate::run(
-            &self.desk,
-            &mut *mover,
+    /// The migrate and the evict thread.
+    fn migrate(&self, direction: Direction, mover: &dyn Mover, hand_outs: &dyn HandOuts) {
+        let tools = Tools { desk: &self.desk, mover, hand_outs };
+        tools.run(
+            direction,
             || self.gate.nudge(),
             |failure| {
                 // At the end of a program the driver refuses what it likes; nobody needs to hear it.

@@ -84,7 +84,7 @@ impl World {
                 budget: facts.budget,
                 degree: config.degree,
                 geometry: config.table,
-                // The mover does not carry out discards.
+                // Nobody tells what is handed out, so nothing may be given up.
                 invalidate: Invalidate::No,
                 ..Config::new(config.policy, facts.memory)
             });

@@ -5,7 +5,9 @@
 #![allow(missing_docs, reason = "tests")]
 
 use deepum_core::command::{Command, Why};
-use deepum_core::units::{DeviceId, UmBlock};
+use deepum_core::event::Event;
+use deepum_core::queues::Direction;
+use deepum_core::units::{DeviceId, Place, UmBlock};
 use deepum_engine::desk::{Desk, Moved};
 use deepum_engine::gate::{Gate, Wake};
 use deepum_engine::inbox::Inbox;
@@ -17,10 +19,20 @@ use std::sync::Arc;
 const GPU: DeviceId = DeviceId(0);
 
 fn model(f: impl Fn() + Sync + Send + 'static) {
+    bounded(3, f);
+}
+
+fn bounded(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     // More preemptions than this are not explored; two threads need two to show a lost wake-up.
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
+    // Those who wait go round and round.
+    builder.max_branches = 20_000;
     builder.check(f);
+}
+
+fn arrived(block: UmBlock) -> Moved {
+    Moved { device: GPU, event: Event::MoveDone { block, to: Place::Device(GPU), ok: true } }
 }
 
 fn fetch(n: u64) -> Command {
@@ -84,10 +96,10 @@ fn hand_over(in_step: bool) {
         let migrate = thread::spawn({
             let (desk, moved, looks) = (Arc::clone(&desk), Arc::clone(&moved), Arc::clone(&looks));
             move || {
-                while let Some(job) = desk.next() {
+                while let Some(job) = desk.next(Direction::In) {
                     assert!(job.batch.count == 1);
                     moved.fetch_add(1, Ordering::Relaxed);
-                    let result = Moved { device: GPU, block: job.batch.first, to: job.to(), ok: true };
+                    let result = arrived(job.batch.first);
                     desk.done(job, &[result]);
                     looks.nudge();
                 }
@@ -98,7 +110,11 @@ fn hand_over(in_step: bool) {
         let mut turn = |commands: &[u64]| {
             let mut results = Vec::new();
             desk.take_results(&mut results);
-            let more: Vec<u64> = results.iter().filter(|r| r.block.0 < 10).map(|r| r.block.0 + 10).collect();
+            let blocks = results.iter().filter_map(|moved| match moved.event {
+                Event::MoveDone { block, .. } => Some(block.0),
+                _ => None,
+            });
+            let more: Vec<u64> = blocks.filter(|n| *n < 10).map(|n| n + 10).collect();
             desk.hand_over(|queues| {
                 for n in commands.iter().chain(&more) {
                     asked += 1;
@@ -139,6 +155,62 @@ fn no_command_is_lost_out_of_step() {
     hand_over(false);
 }
 
+/// Both movers, and commands for the same block in both directions: whatever the interleaving, no block is in two hands,
+/// nothing is lost, and settled means done.
+fn both_ways(in_step: bool) {
+    // Three threads: one preemption less than elsewhere.
+    bounded(2, move || {
+        let pending = Arc::new(Pending::default());
+        let desk = Arc::new(Desk::new(Arc::clone(&pending), &[GPU], in_step));
+        let in_hands = Arc::new(AtomicU32::new(0));
+        let done = Arc::new(AtomicU32::new(0));
+        let movers = Direction::ALL.map(|direction| {
+            let (desk, in_hands, done) = (Arc::clone(&desk), Arc::clone(&in_hands), Arc::clone(&done));
+            thread::spawn(move || {
+                while let Some(job) = desk.next(direction) {
+                    assert_eq!(in_hands.fetch_add(1, Ordering::Relaxed), 0, "in two hands");
+                    in_hands.fetch_sub(1, Ordering::Relaxed);
+                    done.fetch_add(1, Ordering::Relaxed);
+                    let result = arrived(job.batch.first);
+                    desk.done(job, &[result]);
+                }
+            })
+        });
+        // The correlate thread, here. The fetch replaces the eviction if that has not begun, and waits for it if it has.
+        let token = pending.token();
+        for command in [Command::Evict { block: UmBlock(1) }, fetch(1)] {
+            desk.hand_over(|queues| {
+                queues[0].1.push(command);
+            });
+        }
+        drop(token);
+        let mut results = Vec::new();
+        while pending.count() != 0 {
+            desk.take_results(&mut results);
+            if results.drain(..).next().is_some() {
+                desk.hand_over(|_| {});
+            }
+            thread::yield_now();
+        }
+        assert!((1..=2).contains(&done.load(Ordering::Relaxed)));
+        let waiting: usize = desk.waiting().iter().map(|(_, blocks)| blocks).sum();
+        assert_eq!(waiting, 0, "settled although something waits");
+        desk.close();
+        movers.into_iter().for_each(|mover| mover.join().unwrap());
+        assert_eq!(pending.count(), 0);
+    });
+}
+
+#[test]
+fn no_block_is_in_two_hands_in_step() {
+    both_ways(true);
+}
+
+#[test]
+fn no_block_is_in_two_hands_out_of_step() {
+    both_ways(false);
+}
+
 /// The engine dies at any moment: nobody waits for ever, and nothing stays counted.
 #[test]
 fn closing_at_any_moment_leaves_no_work_behind() {
@@ -149,8 +221,8 @@ fn closing_at_any_moment_leaves_no_work_behind() {
         let migrate = thread::spawn({
             let (desk, gate) = (Arc::clone(&desk), Arc::clone(&gate));
             move || {
-                while let Some(job) = desk.next() {
-                    let result = Moved { device: GPU, block: job.batch.first, to: job.to(), ok: true };
+                while let Some(job) = desk.next(Direction::In) {
+                    let result = arrived(job.batch.first);
                     desk.done(job, &[result]);
                     gate.nudge();
                 }

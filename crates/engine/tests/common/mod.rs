@@ -1,5 +1,5 @@
-//! A world made of a script: a driver whose notices the test writes, and a device that holds the migrate thread until the test
-//! lets it go, as the emulated device does.
+//! A world made of a script: a driver whose notices the test writes, and a device that holds the moving threads until the test
+//! lets them go, as the emulated device does.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -8,17 +8,17 @@ use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
-use deepum_engine::migrate::Mover;
+use deepum_engine::migrate::{HandOuts, Mover};
 use deepum_engine::pending::Pending;
 use deepum_engine::sources::Notices;
 use deepum_engine::threads::{Drivers, Running};
 use deepum_engine::{DeviceFacts, Inputs};
-use deepum_kmod_bridge::{MigrateError, MigrateFailure, Notice, QueueBroken, QueueStats};
+use deepum_kmod_bridge::{DiscardError, DiscardFailure, MigrateError, MigrateFailure, Notice, QueueBroken, QueueStats};
 use deepum_protocol::AtomicU64;
 use deepum_protocol::gate::Gates;
 use deepum_protocol::ring::{HEADER_WORDS, Record, Ring};
 use deepum_protocol::status::Pace;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -57,10 +57,17 @@ pub struct Device {
 #[derive(Default)]
 struct State {
     notices: VecDeque<Notice>,
-    calls: Vec<(AddrRange, Place)>,
-    standing: Option<(AddrRange, Place)>,
+    /// Onto the GPU, and off it.
+    calls: [Vec<(AddrRange, Place)>; 2],
+    standing: [Option<(AddrRange, Place)>; 2],
+    discards: Vec<AddrRange>,
     broken: Option<QueueBroken>,
     lost: bool,
+}
+
+/// Which of the two threads asks.
+fn hand(to: Place) -> usize {
+    usize::from(to == Place::Host)
 }
 
 impl Device {
@@ -85,8 +92,9 @@ impl Device {
         self.state.lock().unwrap().broken = Some(QueueBroken::Index { index: 9, capacity: 8 });
     }
 
+    /// Those onto the GPU first: the order between the two threads is nobody's.
     pub fn calls(&self) -> Vec<(AddrRange, Place)> {
-        self.state.lock().unwrap().calls.clone()
+        self.state.lock().unwrap().calls.concat()
     }
 
     pub fn held(&self) -> u32 {
@@ -97,10 +105,11 @@ impl Device {
         !self.state.lock().unwrap().notices.is_empty()
     }
 
-    /// Lets the thread we hold go on: its bytes have arrived. Says what it moved.
+    /// Lets a thread we hold go on, that onto the GPU first: its bytes have arrived. Says what it moved.
     pub fn release(&self) -> Option<(AddrRange, Place)> {
         let mut state = self.state.lock().unwrap();
-        let (range, to) = state.standing.take()?;
+        let [inwards, outwards] = &mut state.standing;
+        let (range, to) = inwards.take().or_else(|| outwards.take())?;
         for block in range.blocks() {
             let (from, to) = if to == Place::Host { (Place::Device(GPU), to) } else { (Place::Host, to) };
             let piece = Migration { block, bytes: UmBlock::SIZE, from, to, cause: MigrationCause::User, at: Nanos(1) };
@@ -112,10 +121,19 @@ impl Device {
         Some((range, to))
     }
 
-    /// Lets the thread we hold go on: the driver says that it could not move.
+    /// What is held, onto the GPU and off it.
+    pub fn standing(&self) -> [Option<(AddrRange, Place)>; 2] {
+        self.state.lock().unwrap().standing
+    }
+
+    pub fn discards(&self) -> Vec<AddrRange> {
+        self.state.lock().unwrap().discards.clone()
+    }
+
+    /// Lets the thread onto the GPU, which we hold, go on: the driver says that it could not move.
     pub fn lose(&self) {
         let mut state = self.state.lock().unwrap();
-        state.lost = state.standing.take().is_some();
+        state.lost = state.standing[0].take().is_some();
         self.held.fetch_sub(1, Ordering::Release);
         self.bell.notify_all();
     }
@@ -146,25 +164,52 @@ impl Notices for Script {
 pub struct Hands(pub Arc<Device>);
 
 impl Mover for Hands {
-    fn migrate(&mut self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
+    fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
         let device = &self.0;
         assert!(!device.panics.load(Ordering::Relaxed), "planted panic");
         let mut state = device.state.lock().unwrap();
-        state.calls.push((range, to));
+        state.calls[hand(to)].push((range, to));
         if device.fails.load(Ordering::Relaxed) {
             return Err(MigrateError { range, to, why: MigrateFailure::NoMemory });
         }
         if device.holds.load(Ordering::Relaxed) {
-            state.standing = Some((range, to));
+            state.standing[hand(to)] = Some((range, to));
             device.held.fetch_add(1, Ordering::Release);
-            while state.standing.is_some() {
+            while state.standing[hand(to)].is_some() {
                 state = device.bell.wait(state).unwrap();
             }
-            if std::mem::take(&mut state.lost) {
+            if to != Place::Host && std::mem::take(&mut state.lost) {
                 return Err(MigrateError { range, to, why: MigrateFailure::NoMemory });
             }
         }
         Ok(())
+    }
+
+    fn discard(&self, range: AddrRange) -> Result<(), DiscardError> {
+        assert!(!self.0.panics.load(Ordering::Relaxed), "planted panic");
+        self.0.state.lock().unwrap().discards.push(range);
+        if self.0.fails.load(Ordering::Relaxed) {
+            return Err(DiscardError { range, why: DiscardFailure::NotManaged });
+        }
+        Ok(())
+    }
+}
+
+/// Hand-outs in the hand of the test.
+#[derive(Default)]
+pub struct Shop {
+    /// Blocks that hold a tensor.
+    pub held: Mutex<BTreeSet<UmBlock>>,
+    /// Blocks whose discard has begun and not ended.
+    pub discarding: Mutex<BTreeSet<UmBlock>>,
+}
+
+impl HandOuts for Shop {
+    fn begin_discard(&self, block: UmBlock) -> bool {
+        !self.held.lock().unwrap().contains(&block) && self.discarding.lock().unwrap().insert(block)
+    }
+    fn end_discard(&self, block: UmBlock) {
+        assert!(self.discarding.lock().unwrap().remove(&block), "{block:?} was not being discarded");
     }
 }
 
@@ -216,7 +261,8 @@ impl World {
         let device = Arc::new(Device::default());
         let drivers = Drivers {
             notices: Ok(Box::new(Script(Arc::clone(&device)))),
-            mover: Box::new(Hands(Arc::clone(&device))),
+            mover: Arc::new(Hands(Arc::clone(&device))),
+            hand_outs: Arc::new(Shop::default()),
             pace,
             driver: Some("580.65.06".to_owned()),
             pending: Arc::new(Pending::default()),
