@@ -9,7 +9,7 @@
 
 use crate::abi::{DevPtr, Extent, OUT_OF_MEMORY, PitchedPtr, Ptr, SUCCESS, Status};
 use crate::real::{LastError, file_of};
-use crate::registry::{Released, adopt, fits, host_allowance, managed, release};
+use crate::registry::{Contents, Released, adopt, fits, host_allowance, managed, release};
 use crate::{launch, link, log, stage, symbols};
 use deepum_core::units::{Bytes, DevAddr, UmBlock};
 use deepum_protocol::shared::ShimCounter;
@@ -116,7 +116,8 @@ fn allocate<D: Door>(bytes: Bytes, caller: usize, put: impl FnOnce(DevPtr), devi
                 log::once!("the driver placed managed memory at {address:#x}, not at the start of a UM block");
             }
             count(ShimCounter::AllocationsManaged);
-            adopt(DevAddr(address), len);
+            let whole = address % UmBlock::SIZE.0 == 0;
+            adopt(DevAddr(address), len, if whole { Contents::Unknown } else { Contents::Program });
             log::debug(|| format!("{len} of managed memory at {address:#x}"));
             put(address);
             SUCCESS
@@ -272,7 +273,7 @@ impl Managed {
         if status == SUCCESS {
             link::start();
             // SAFETY: the driver has just written there, and the program waits for it in this very call.
-            adopt(DevAddr(unsafe { *made.out }), made.len);
+            adopt(DevAddr(unsafe { *made.out }), made.len, Contents::Program);
         }
     }
 }

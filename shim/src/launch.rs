@@ -11,7 +11,8 @@
 //! *before* the driver gets it, so that nobody ever sees the GPU run a launch that is not known: kernel, shape and the
 //! managed pointers among its arguments. A launch that the driver refuses gives its place back.
 //!
-//! Launches into a stream that is being captured do not run and are not counted; the graph's launch is.
+//! Launches into a stream that is being captured do not run and are not counted; the graph's launch is. What they name may be used
+//! whenever the graph is launched, so its contents are never thrown away from then on.
 //!
 //! Not here: reading the arguments ([`crate::arguments`]).
 
@@ -19,27 +20,23 @@ use crate::abi::{Dim3, DriverLaunchConfig, Ptr, RuntimeLaunchConfig, SUCCESS, St
 use crate::arguments::{Arguments, Pointers};
 use crate::fence::here;
 use crate::interpose::when_over;
+use crate::issue::Issue;
 use crate::names::Kind;
 use crate::real::genuine;
-use crate::{link, names, ops, opt, progress, registry, streams};
+use crate::{link, names, ops, opt, progress, pt, registry};
 use deepum_core::event::Launch;
 use deepum_core::exec_id::{Shape, pointer_key};
 use deepum_core::mix::Mix;
-use deepum_core::units::{DeviceId, LaunchKey, LaunchSeq, StreamSlot};
+use deepum_core::units::{LaunchKey, StreamSlot};
 use deepum_protocol::ring::Record;
-use deepum_protocol::shared::{Mode, Shared, ShimCounter};
+use deepum_protocol::shared::{Shared, ShimCounter};
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A launch in progress, between the two halves of its hook.
 pub enum Note {
     /// In its device's sequence.
-    Counted {
-        device: DeviceId,
-        seq: LaunchSeq,
-        /// The stream, and which one a handle of 0 is, if a progress word is to be written.
-        progress: Option<(Ptr, bool, StreamSlot)>,
-    },
+    Counted(Issue),
     /// Into a graph being captured.
     Captured,
     /// On a device past those we count.
@@ -91,41 +88,42 @@ unsafe fn before(what: What, stream: Ptr, per_thread: bool) -> Option<Note> {
     let shared = ring.shared();
     if capturing() && captures(stream, per_thread) {
         shared.add(ShimCounter::LaunchesCaptured, 1);
+        let mut pointers = Pointers::new();
+        // SAFETY: handed on from the caller.
+        unsafe { key(&shared, &what, &mut pointers) };
+        pointers.list().iter().for_each(|&at| pt::pin(at));
         return Some(Note::Captured);
     }
     link::start();
     let device = link::current_device();
-    let Some(seq) = shared.take_seq(device) else { return Some(Note::Uncounted) };
-    let mut progress = None;
-    if shared.mode() == Mode::Awake {
-        let slot = if progress::is_written() { streams::slot(device, stream, per_thread) } else { None };
-        if slot.is_none() {
+    let Some(issue) = Issue::begin(&shared, device, stream, per_thread, || shared.take_seq(device)) else {
+        return Some(Note::Uncounted);
+    };
+    if issue.awake {
+        if issue.slot() == StreamSlot::NONE {
             shared.add(ShimCounter::LaunchesWithoutProgress, 1);
         }
-        progress = slot.map(|slot| (stream, per_thread, slot));
         let mut pointers = Pointers::new();
         // SAFETY: handed on from the caller.
         let key = unsafe { key(&shared, &what, &mut pointers) };
-        let slot = slot.unwrap_or(StreamSlot::NONE);
-        ring.push(device, &Record::Launch(Launch { seq, stream: slot, key, pointers: pointers.list() }));
+        let launch = Launch { seq: issue.seq, stream: issue.slot(), key, pointers: pointers.list() };
+        ring.push(device, &Record::Launch(launch));
         // Behind the record, so that the engine never has to move the gate for a launch it cannot know.
-        progress::wait(&shared, stream, per_thread, device, seq);
+        progress::wait(&shared, stream, per_thread, device, issue.seq);
     }
-    Some(Note::Counted { device, seq, progress })
+    Some(Note::Counted(issue))
 }
 
 /// The second half.
 fn after(note: Note, status: Status) {
     here(|h| h.launch_frame.set(0));
-    let (Note::Counted { device, seq, progress }, Some(ring)) = (note, link::ring()) else { return };
+    let (Note::Counted(issue), Some(ring)) = (note, link::ring()) else { return };
     let shared = ring.shared();
+    issue.end(&shared, status != SUCCESS);
     if status == SUCCESS {
         shared.add(ShimCounter::Launches, 1);
-        if let Some((stream, per_thread, slot)) = progress {
-            progress::write(&shared, stream, per_thread, slot, seq);
-        }
     } else {
-        shared.give_back_seq(device, seq);
+        shared.give_back_seq(issue.device, issue.seq);
         shared.add(ShimCounter::LaunchesRefused, 1);
     }
 }

@@ -1,15 +1,15 @@
 //! Where records go: the ring, the engine that reads it, and what both know of the GPUs.
 //!
-//! The ring is made at the first CUDA call (2 MiB of address space, backed as it is used); the engine is started at the
+//! The ring is made at the first CUDA call (2 MiB of shared memory, backed as it is used); the engine is started at the
 //! first use of a CUDA context, on the program's own thread. Before that, and if it cannot be started, the ring is
 //! written all the same and drops what it cannot hold: nobody waits.
 
 use crate::abi::{Dev, Ptr, SUCCESS, Status};
 use crate::progress;
 use crate::real::genuine;
-use crate::{log, opt, stage, symbols};
+use crate::{log, opt, page, stage, symbols};
 use deepum_core::units::{Bytes, DeviceId};
-use deepum_protocol::AtomicU64;
+use deepum_engine::mapping::Mapping;
 use deepum_protocol::ring::{HEADER_WORDS, Ring};
 use deepum_protocol::shared::{MAX_DEVICES, Mode};
 use std::ffi::c_int;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Words for records: 2 MiB. An iteration of GPT-2 XL is 5,000 launches of about eight words.
 const CAPACITY: usize = 1 << 18;
 
-static RING: OnceLock<Option<Ring<'static>>> = OnceLock::new();
+static RING: OnceLock<Option<(Ring<'static>, Mapping)>> = OnceLock::new();
 static GPUS: OnceLock<Gpus> = OnceLock::new();
 static STARTED: AtomicBool = AtomicBool::new(false);
 
@@ -46,34 +46,24 @@ pub struct Gpu {
 /// Makes the ring. Says whether there is one.
 pub fn prepare() -> bool {
     RING.get_or_init(|| {
-        let words: &'static [AtomicU64] = zeroed_words(HEADER_WORDS + CAPACITY, libc::MAP_PRIVATE)?;
-        Ring::format(words).inspect_err(|e| log::error(&format!("{e}; DeepUM is off"))).ok()
+        let memory = Mapping::new(c"deepum-ring", HEADER_WORDS + CAPACITY)?;
+        let ring = Ring::format(memory.words()).inspect_err(|e| log::error(&format!("{e}; DeepUM is off"))).ok()?;
+        Some((ring, memory))
     })
     .is_some()
 }
 
-/// Fresh memory that lives as long as the process. A forked child has its own copy (`MAP_PRIVATE`) or the same
-/// (`MAP_SHARED`).
-pub fn zeroed_words(count: usize, sharing: c_int) -> Option<&'static [AtomicU64]> {
-    // SAFETY: a new mapping; nothing else is at that address.
-    let at = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            count * 8,
-            libc::PROT_READ | libc::PROT_WRITE,
-            sharing | libc::MAP_ANONYMOUS,
-            -1,
-            0,
-        )
-    };
-    // SAFETY: the mapping is `count` words of zeros, aligned to a page, never unmapped, and used as atomics only.
-    (at != libc::MAP_FAILED).then(|| unsafe { std::slice::from_raw_parts(at.cast::<AtomicU64>(), count) })
+/// In a forked child that begins a life of its own: a ring of its own. False if there is no memory for it. Takes no lock and
+/// allocates nothing.
+pub fn renew_in_child() -> bool {
+    let Some((_, memory)) = RING.get().and_then(Option::as_ref) else { return true };
+    memory.renew() && Ring::format(memory.words()).is_ok()
 }
 
 /// The ring, once there is one.
 #[inline]
 pub fn ring() -> Option<Ring<'static>> {
-    RING.get().copied().flatten()
+    RING.get().and_then(Option::as_ref).map(|(ring, _)| *ring)
 }
 
 /// Whether the program has used CUDA, and so whether its forked children must not.
@@ -124,11 +114,11 @@ fn start_now() {
     if STARTED.swap(true, Ordering::AcqRel) {
         return;
     }
-    let (progress, gates) = progress::page();
+    let Some(page) = page::make() else { return engine_off() };
+    progress::show(&page);
     let inputs = deepum_engine::Inputs {
         ring,
-        progress,
-        gates,
+        page,
         devices: (0u8..)
             .zip(&gpus.list)
             .map(|(id, gpu)| deepum_engine::DeviceFacts {

@@ -6,34 +6,26 @@
 //! *How far it may go*: before each launch the stream waits for its device's gate word to reach the launch's number
 //! ([`deepum_protocol::gate`]). Where the driver cannot do that, which it says at the first try, there is no gate.
 //!
-//! The page is ordinary memory registered with the driver, because a stream cannot write managed memory. It is *shared*
-//! memory, because a process that forks writes to copies of its private pages, while the GPU goes on reading the old ones.
-//! Both operations are used only while the engine is awake, and never in a stream being captured, where they would
+//! The words are the first of [`crate::page`], ordinary memory registered with the driver, because a stream cannot write managed
+//! memory. Both operations are used only while the engine is awake, and never in a stream being captured, where they would
 //! become part of the graph.
 
 use crate::abi::{DevPtr, Ptr, SUCCESS, Status};
 use crate::real::genuine;
-use crate::streams::SLOTS;
-use crate::{link, log, opt};
+use crate::{log, opt, page};
 use deepum_core::units::{DeviceId, LaunchSeq, StreamSlot};
 use deepum_protocol::AtomicU64;
-use deepum_protocol::gate::Gates;
+use deepum_protocol::page::Page;
 use deepum_protocol::shared::{MAX_DEVICES, Shared, ShimCounter};
 use std::ffi::c_uint;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-struct Page {
-    words: &'static [AtomicU64],
-    gates: Gates,
-    /// The same page for the GPU. The gate words come after the progress words.
-    on_gpu: DevPtr,
-}
-
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 const NOT_SUPPORTED: Status = 801;
 
-static PAGE: OnceLock<Option<Page>> = OnceLock::new();
+/// Where the GPU sees its words of the page.
+static ON_GPU: OnceLock<Option<DevPtr>> = OnceLock::new();
 
 /// Set when the driver refused a wait.
 static NO_WAITS: AtomicBool = AtomicBool::new(false);
@@ -41,20 +33,16 @@ static NO_WAITS: AtomicBool = AtomicBool::new(false);
 /// Set when it refused a write.
 static NO_WRITES: AtomicBool = AtomicBool::new(false);
 
-/// The progress words, one per stream slot, and the gates. None of either if the driver cannot reach the page, which is
-/// said once.
-pub fn page() -> (&'static [AtomicU64], Gates) {
-    let page = PAGE.get_or_init(|| {
-        let words = link::zeroed_words(SLOTS + MAX_DEVICES, libc::MAP_SHARED)?;
-        // Open before the GPU can see it.
-        let gates = Gates::new(&words[SLOTS..]);
-        let on_gpu = register(words);
-        if on_gpu.is_none() {
-            no_progress();
+/// Shows the GPU its words of the page. If the driver cannot, which is said once, there are no progress words and no gates.
+pub fn show(page: &Page) {
+    ON_GPU.get_or_init(|| {
+        let on_gpu = register(page.gpu_words());
+        match on_gpu {
+            Some(_) => page.set_reached(),
+            None => no_progress(),
         }
-        Some(Page { words, gates, on_gpu: on_gpu? })
+        on_gpu
     });
-    page.as_ref().map_or((&[], Gates::none()), |page| (&page.words[..SLOTS], page.gates))
 }
 
 fn no_progress() {
@@ -65,8 +53,8 @@ fn no_progress() {
 
 /// Lets every launch start; for good, once the mode is off.
 pub fn open_gates() {
-    if let Some(page) = PAGE.get().and_then(Option::as_ref) {
-        page.gates.open();
+    if let Some(page) = page::get() {
+        page.gates().open();
     }
 }
 
@@ -84,7 +72,7 @@ pub fn wait(shared: &Shared<'_>, stream: Ptr, per_thread: bool, device: DeviceId
     } else {
         genuine!(Cuda, "cuStreamWaitValue64_v2", fn(Ptr, DevPtr, u64, c_uint) -> Status)
     };
-    let at = on_gpu + (SLOTS + ordinal) as u64 * 8;
+    let at = on_gpu + Page::gate_at(ordinal) as u64 * 8;
     // SAFETY: the stream is the one the program is launching into; the word is inside the page, by the ordinal.
     match wait.map(|wait| unsafe { wait(stream, at, seq.0, GREATER_OR_EQUAL) }) {
         Some(SUCCESS) => shared.add(ShimCounter::GateWaits, 1),
@@ -102,9 +90,9 @@ pub fn is_written() -> bool {
     on_gpu().is_some() && !NO_WRITES.load(Ordering::Relaxed)
 }
 
-/// Where the GPU sees the page, if it does.
+/// Where the GPU sees its words, if it does.
 fn on_gpu() -> Option<DevPtr> {
-    PAGE.get().and_then(Option::as_ref).map(|page| page.on_gpu)
+    ON_GPU.get().copied().flatten()
 }
 
 fn register(words: &'static [AtomicU64]) -> Option<DevPtr> {
@@ -130,7 +118,7 @@ pub fn write(shared: &Shared<'_>, stream: Ptr, per_thread: bool, slot: StreamSlo
     } else {
         genuine!(Cuda, "cuStreamWriteValue64_v2", fn(Ptr, DevPtr, u64, c_uint) -> Status)
     };
-    let at = on_gpu + u64::from(slot.0) * 8;
+    let at = on_gpu + Page::progress_at(usize::from(slot.0)) as u64 * 8;
     // SAFETY: the stream is the one the program launched into a moment ago; the word is inside the page, by the slot.
     match write.map(|write| unsafe { write(stream, at, seq.0, 0) }) {
         Some(SUCCESS) => shared.add(ShimCounter::ProgressWrites, 1),

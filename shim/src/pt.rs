@@ -2,34 +2,122 @@
 //!
 //! The allocator reports every block it hands out (+size) and takes back (-size) to its profiler, running or not, through
 //! an ordinary exported function. So we learn it without a change to PyTorch, without Python, and without its lock (facts 20.4).
+//!
+//! From the first report about an allocation on, its UM blocks are *open*: those in which no PT block holds a tensor may lose
+//! their contents ([`deepum_protocol::handout`]). So a report that hands a block out returns only when no discard of its memory is in
+//! flight, which takes at most one call of the driver; and none begins until it is taken back. The record that goes with
+//! it tells the engine what to think of; a record that is dropped makes nothing unsafe.
+//!
+//! Invariants: a PT block holds its UM blocks exactly once while it is active, whatever the reports say: the table of
+//! active ones decides. Words and records change under one lock, so both tell the same order; launches never take it.
 
-use crate::link;
-use crate::{abi::Ptr, abi::TorchDevice, registry};
-use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId};
+use crate::abi::{Ptr, TorchDevice};
+use crate::{launch, link, page, registry};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, UmBlock};
+use deepum_protocol::handout::HandOuts;
 use deepum_protocol::ring::Record;
 use deepum_protocol::shared::{Mode, ShimCounter};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// `c10::DeviceType::CUDA`.
 const CUDA: i8 = 1;
+
+/// PT blocks that hold a tensor.
+type Active = BTreeMap<DevAddr, (Bytes, DeviceId)>;
+
+static ACTIVE: Mutex<Active> = Mutex::new(BTreeMap::new());
+
+fn active() -> MutexGuard<'static, Active> {
+    ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A block was handed out or taken back.
 pub struct Report;
 
 impl Report {
-    /// Recorded before PyTorch goes on: no launch on a new block comes earlier.
+    /// Held, released and recorded before PyTorch goes on: no launch on a new block comes earlier.
     pub unsafe fn before(ptr: Ptr, size: i64, _: usize, _: usize, device: TorchDevice) -> Option<()> {
         let addr = DevAddr(ptr as u64);
-        let index = u8::try_from(device.index).ok()?;
-        if device.kind == CUDA && size != 0 && registry::map().find(addr).is_some() {
-            let shared = link::ring()?.shared();
-            shared.add(ShimCounter::PtBlockNotices, 1);
-            if shared.mode() != Mode::Off {
-                let range = AddrRange::new(addr, Bytes(size.unsigned_abs()));
-                link::ring()?.push(DeviceId(index), &Record::PtBlock { range, active: size > 0 });
+        let device = DeviceId(u8::try_from(device.index).ok().filter(|_| device_is_cuda(device))?);
+        if size != 0 && registry::map().find(addr).is_some() {
+            link::ring()?.shared().add(ShimCounter::PtBlockNotices, 1);
+            let range = AddrRange::new(addr, Bytes(size.unsigned_abs()));
+            let mut active = active();
+            if let Some(outs) = page::hand_outs() {
+                if size > 0 {
+                    hand_out(&mut active, &outs, range, device);
+                } else {
+                    take_back(&mut active, &outs, addr);
+                }
+            }
+            let ring = link::ring()?;
+            if ring.shared().mode() != Mode::Off {
+                ring.push(device, &Record::PtBlock { range, active: size > 0 });
             }
         }
         None
     }
     /// Nothing more.
     pub fn after((): (), (): ()) {}
+}
+
+fn device_is_cuda(device: TorchDevice) -> bool {
+    device.kind == CUDA
+}
+
+/// The block holds a tensor from now on.
+fn hand_out(active: &mut Active, outs: &HandOuts<'_>, range: AddrRange, device: DeviceId) {
+    if !outs.is_open(UmBlock::containing(range.start))
+        && let Some(allocation) = registry::first_handed_out(range.start)
+    {
+        for block in allocation.blocks() {
+            outs.open(block);
+        }
+    }
+    // Held before another of the same address is released: reports that do not fit together must not open a gap.
+    for block in range.blocks() {
+        outs.hold(block);
+        if launch::capturing() {
+            outs.pin(block);
+        }
+    }
+    if let Some((len, _)) = active.insert(range.start, (range.len, device)) {
+        release(outs, AddrRange::new(range.start, len));
+    }
+}
+
+/// The block holds nothing any more; all its users were issued.
+fn take_back(active: &mut Active, outs: &HandOuts<'_>, start: DevAddr) {
+    if let Some((len, _)) = active.remove(&start) {
+        release(outs, AddrRange::new(start, len));
+    }
+}
+
+fn release(outs: &HandOuts<'_>, range: AddrRange) {
+    let stamp = outs.stamp();
+    for block in range.blocks() {
+        outs.release(block, stamp);
+    }
+}
+
+/// A graph being captured uses what is at this address, whenever it will be launched.
+pub fn pin(at: DevAddr) {
+    let Some(outs) = page::hand_outs() else { return };
+    let active = active();
+    let around = active.range(..=at).next_back().map(|(&start, &(len, _))| AddrRange::new(start, len));
+    match around.filter(|range| range.contains(at)) {
+        Some(range) => range.blocks().for_each(|block| outs.pin(block)),
+        None => outs.pin(UmBlock::containing(at)),
+    }
+}
+
+/// The allocation goes back to the driver, and its PT blocks with it. Waits for a discard in flight.
+pub fn forget(range: AddrRange) {
+    let mut active = active();
+    let inside: Vec<DevAddr> = active.range(range.start..range.end()).map(|(&start, _)| start).collect();
+    for start in inside {
+        active.remove(&start);
+    }
+    page::close(range);
 }

@@ -7,7 +7,7 @@
 
 use crate::abi::{SUCCESS, Status};
 use crate::map::BlockMap;
-use crate::{host, link, opt};
+use crate::{host, link, opt, pt};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId};
 use deepum_protocol::ring::Record;
 use deepum_protocol::shared::ShimCounter;
@@ -41,6 +41,18 @@ struct Allocation {
     device: DeviceId,
     /// The lowest number that was free, so that a program that allocates in the same order gets the same numbers.
     ordinal: u32,
+    contents: Contents,
+}
+
+/// Whose the contents are, and so whether we can ever know that nobody needs them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Contents {
+    /// The program's, for good; or the memory shares UM blocks with other memory.
+    Program,
+    /// Of an allocation that we made, so of whole UM blocks, about which PyTorch has said nothing.
+    Unknown,
+    /// PyTorch's allocator hands it out piece by piece, and says so.
+    HandedOut,
 }
 
 /// The block map, for launches.
@@ -105,11 +117,11 @@ pub fn fits(more: Bytes) -> bool {
 }
 
 /// Takes a new managed allocation into the registry, unless it is there.
-pub fn adopt(start: DevAddr, len: Bytes) {
-    put(AddrRange::new(start, len.round_up_to_blocks()), link::current_device());
+pub fn adopt(start: DevAddr, len: Bytes, contents: Contents) {
+    put(AddrRange::new(start, len.round_up_to_blocks()), link::current_device(), contents);
 }
 
-fn put(range: AddrRange, device: DeviceId) {
+fn put(range: AddrRange, device: DeviceId, contents: Contents) {
     let Some(ring) = link::ring() else { return };
     let mut registry = registry();
     if range.start == DevAddr(0) || registry.live.contains_key(&range.start) {
@@ -119,15 +131,33 @@ fn put(range: AddrRange, device: DeviceId) {
         registry.next_ordinal += 1;
         registry.next_ordinal - 1
     });
-    registry.live.insert(range.start, Allocation { range, device, ordinal });
+    registry.live.insert(range.start, Allocation { range, device, ordinal, contents });
     registry.managed += range.len;
     MAP.insert(range, ordinal);
     ring.shared().add(ShimCounter::ManagedBytes, range.len.0);
     ring.push(device, &Record::Alloc { range });
 }
 
+/// PyTorch's allocator hands out memory at `at`: the allocation it is in, if that is news and its contents can be followed.
+pub fn first_handed_out(at: DevAddr) -> Option<AddrRange> {
+    let mut registry = registry();
+    let (_, allocation) = registry.live.range_mut(..=at).next_back()?;
+    if allocation.contents != Contents::Unknown || !allocation.range.contains(at) {
+        return None;
+    }
+    allocation.contents = Contents::HandedOut;
+    Some(allocation.range)
+}
+
 /// Takes an allocation out, before the driver does.
 pub fn release(start: DevAddr) -> Option<Released> {
+    let gone = take_out(start)?;
+    // From here on its addresses may become anything.
+    pt::forget(gone.range);
+    Some(Released(gone))
+}
+
+fn take_out(start: DevAddr) -> Option<Allocation> {
     let mut registry = registry();
     let gone = registry.live.remove(&start)?;
     registry.free_ordinals.insert(gone.ordinal);
@@ -137,17 +167,18 @@ pub fn release(start: DevAddr) -> Option<Released> {
         ring.shared().sub(ShimCounter::ManagedBytes, gone.range.len.0);
         ring.push(gone.device, &Record::Free { range: gone.range });
     }
-    Some(Released(gone))
+    Some(gone)
 }
 
 /// An allocation between the two halves of its freeing.
 pub struct Released(Allocation);
 
 impl Released {
-    /// After the driver's answer: if it refused, all is as it was.
+    /// After the driver's answer: if it refused, all is as it was, but that what was known of PT blocks is gone, so that the contents
+    /// must be left alone.
     pub fn settle(&self, status: Status) {
         if status != SUCCESS {
-            put(self.0.range, self.0.device);
+            put(self.0.range, self.0.device, Contents::Program);
         }
     }
 }

@@ -4,9 +4,9 @@
 //! goes straight on. Loading the library does nothing at all: there is no constructor.
 //!
 //! A forked child of a process that used CUDA is Off: the driver does not work there, and neither do our threads. The
-//! child of one that did not (a launcher, a server that forks before it trains) starts its own life.
+//! child of one that did not (a launcher, a server that forks before it trains) starts its own life, with a ring of its own.
 
-use crate::{fence, link, log, opt};
+use crate::{fence, link, log, opt, page};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 const COLD: u8 = 0;
@@ -37,7 +37,7 @@ fn warm_up() -> bool {
     let options = opt::get();
     let to = if options.config.enabled && link::prepare() { READY } else { OFF };
     if STAGE.compare_exchange(COLD, to, Ordering::AcqRel, Ordering::Acquire).is_ok() && to == READY {
-        // SAFETY: the handler is a plain function that only stores atomics, which a forked child may do.
+        // SAFETY: the handler is a plain function that stores atomics and makes plain system calls, which a forked child may do.
         unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
         for line in &options.lines {
             log::error(line);
@@ -47,7 +47,7 @@ fn warm_up() -> bool {
 }
 
 extern "C" fn in_forked_child() {
-    if link::started() {
+    if link::started() || !link::renew_in_child() {
         STAGE.store(OFF, Ordering::Relaxed);
     }
 }
@@ -57,6 +57,9 @@ extern "C" fn in_forked_child() {
 pub fn turn_off(why: &str) {
     if STAGE.swap(OFF, Ordering::Relaxed) != OFF {
         link::engine_off();
+        if let Some(outs) = page::hand_outs() {
+            outs.pin_all();
+        }
         log::error(why);
     }
 }

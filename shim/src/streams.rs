@@ -7,10 +7,8 @@
 use crate::abi::Ptr;
 use crate::fence::here;
 use deepum_core::units::{DeviceId, StreamSlot};
+use deepum_protocol::page::SLOTS;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Places, and so words of the progress page.
-pub const SLOTS: usize = 512;
 
 /// `cudaStreamLegacy` and `cudaStreamPerThread` as handles.
 const LEGACY: u64 = 1;

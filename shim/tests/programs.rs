@@ -167,6 +167,12 @@ fn pytorch_keeps_its_own_accounts() {
 }
 
 #[test]
+fn what_is_handed_out_is_held_and_what_may_run_is_known() {
+    let said = passes("hand_outs", plainly);
+    assert_eq!(said.matches("reset a GPU").count(), 1, "{said}");
+}
+
+#[test]
 fn off_is_a_true_no_op() {
     let quiet = passes("off", |c| {
         c.arg("never").env("DEEPUM", "0").env("DEEPUM_POLCY", "x");

@@ -27,24 +27,23 @@
         }                                                                                             \
     } while (0)
 
-// The record ring of this process, found by its first word, read by the words of docs/ring.md; NULL if there is none.
-static inline volatile uint64_t *ring(void) {
+// Shared memory of this process, by its name and its marked word: the record ring and the page, read by the words of docs/ring.md
+// and docs/page.md; NULL if there is none.
+static inline volatile uint64_t *shared_words(const char *name, int mark_at, const char *mark) {
     FILE *maps = fopen("/proc/self/maps", "r");
-    // Read as a file, so that it is the kernel who touches memory that is not ours (a debugger's, valgrind's).
-    int memory = open("/proc/self/mem", O_RDONLY);
-    char line[512], mode[5], word[8];
+    char line[512], mode[5];
     unsigned long from, to;
     volatile uint64_t *found = NULL;
-    while (!found && fgets(line, sizeof line, maps)) {
-        if (sscanf(line, "%lx-%lx %4s", &from, &to, mode) != 3 || strcmp(mode, "rw-p") || strchr(line, '/') || strchr(line, '['))
-            continue;
-        for (unsigned long at = from; at < to && !found; at += 4096)
-            if (pread(memory, word, 8, (off_t)at) == 8 && memcmp(word, "DEEPUMRG", 8) == 0) found = (volatile uint64_t *)at;
-    }
+    while (!found && fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx %4s", &from, &to, mode) == 3 && !strcmp(mode, "rw-s") && strstr(line, name) &&
+            memcmp((uint64_t *)from + mark_at, mark, 8) == 0)
+            found = (volatile uint64_t *)from;
     fclose(maps);
-    close(memory);
     return found;
 }
+static inline volatile uint64_t *ring(void) { return shared_words("/memfd:deepum-ring", 0, "DEEPUMRG"); }
+static inline volatile uint64_t *page(void) { return shared_words("/memfd:deepum-page", 1024, "DEEPUMPG"); }
+enum { PAGE_BEGUN = 1064, PAGE_ENDED = 1072, PAGE_BLIND = 1080, PAGE_ISSUED = 1536, PAGE_CALLS = 2048, PAGE_HAND_OUTS = 4096 };
 enum { RING_DROPPED = 24, RING_MODE = 32, RING_ISSUED = 48, RING_COUNTERS = 64 };
 enum { LAUNCHES, LAUNCHES_REFUSED, WITHOUT_LAYOUT, CAPTURED, LEFT_OUT, MANAGED_BYTES, MANAGED, KEPT, REFUSED, PT_NOTICES, PROGRESS_WRITES, NO_PROGRESS, GATE_WAITS };
 static inline uint64_t counter(int which) {

@@ -18,6 +18,8 @@ pub mod embedded;
 pub mod gate;
 pub mod inbox;
 pub mod launch_gate;
+#[cfg(not(loom))]
+pub mod mapping;
 pub mod migrate;
 #[cfg(not(loom))]
 pub mod nudges;
@@ -37,8 +39,7 @@ pub mod world;
 
 use deepum_config::Config;
 use deepum_core::units::{Bytes, DeviceId};
-use deepum_protocol::AtomicU64;
-use deepum_protocol::gate::Gates;
+use deepum_protocol::page::Page;
 use deepum_protocol::ring::Ring;
 use std::fmt;
 
@@ -47,10 +48,8 @@ use std::fmt;
 pub struct Inputs {
     /// The record ring; `ring.shared()` carries mode and counters.
     pub ring: Ring<'static>,
-    /// One word per stream slot, written by the GPU.
-    pub progress: &'static [AtomicU64],
-    /// One word per GPU, which the streams wait for; none where they cannot.
-    pub gates: Gates,
+    /// What shim, GPU and engine share beside it.
+    pub page: Page,
     /// Every visible GPU, by CUDA ordinal.
     pub devices: Vec<DeviceFacts>,
     /// What the environment says.

@@ -138,7 +138,7 @@ impl Running {
             inbox: Inbox::new(LOOKS),
             desk: Desk::new(Arc::clone(&pending), &devices, pace == Pace::Driven),
             pending,
-            launch_gate: LaunchGate::new(inputs.gates, inputs.config.gate),
+            launch_gate: LaunchGate::new(inputs.page.gates(), inputs.config.gate),
             watch: Watch::new(inputs.ring, &world.progress),
             world: Mutex::new(world),
             ring: inputs.ring,

@@ -18,6 +18,7 @@ use deepum_core::event::Event;
 use deepum_core::invalidate::Invalidate;
 use deepum_core::units::{AddrRange, DevAddr, DeviceId, LaunchSeq, Place, StreamSlot, UmBlock};
 use deepum_kmod_bridge::{Notice, QueueStats};
+use deepum_protocol::grace::Grace;
 use deepum_protocol::ring::{Consumer, Record, RingError};
 use deepum_protocol::shared::Mode;
 use std::collections::BTreeMap;
@@ -38,6 +39,8 @@ pub struct Look {
 pub struct World {
     ring: Consumer<'static>,
     pub(crate) progress: Progress,
+    /// Since when what was given up is left alone by the GPUs.
+    grace: Grace<'static>,
     pub(crate) gpus: Vec<Gpu>,
     /// Which GPU's memory an allocation is: start → (end, index). Records of other kinds may come from a thread whose
     /// current device is another one.
@@ -97,10 +100,11 @@ impl World {
         inputs.ring.shared().set_mode(Mode::Dormant);
         Ok(Self {
             ring,
-            progress: Progress::new(inputs.progress),
+            grace: Grace::new(inputs.page.grace(), inputs.page.in_flight()),
+            progress: Progress::new(inputs.page.progress()),
             gpus: inputs.devices.iter().map(gpu).collect(),
             allocations: BTreeMap::new(),
-            slots: vec![None; inputs.progress.len()],
+            slots: vec![None; inputs.page.progress().len()],
             numbers: Numbers::default(),
             stats: QueueStats::default(),
             counters: Counters::default(),
@@ -123,6 +127,7 @@ impl World {
             self.everywhere(&Event::FaultSource { up: false });
         }
         self.progress();
+        self.grace.turn();
         gate.moved(self.results(desk));
         desk.hand_over(|queues| {
             for (gpu, (_, queues)) in self.gpus.iter_mut().zip(queues) {

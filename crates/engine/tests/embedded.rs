@@ -2,10 +2,9 @@
 
 mod common;
 
-use common::{RING, config, words};
+use common::{RING, config, page, words};
 use deepum_core::units::{Bytes, DeviceId};
 use deepum_engine::{DeviceFacts, Inputs};
-use deepum_protocol::gate::Gates;
 use deepum_protocol::ring::Ring;
 use deepum_protocol::shared::Mode;
 use deepum_protocol::status::{State, Status};
@@ -31,10 +30,10 @@ fn main() {
 /// The program under test: starts the engine, and ends when told to.
 fn child(case: &str) {
     let ring = Ring::format(words(RING)).unwrap();
+    let page = page();
     let inputs = || Inputs {
         ring,
-        progress: words(4),
-        gates: Gates::new(words(1)),
+        page,
         devices: vec![DeviceFacts { id: DeviceId(0), uuid: [1; 16], memory: Bytes::gib(1), budget: Bytes::gib(1) }],
         config: config("deepum"),
         say: |line| eprintln!("deepum: {line}"),

@@ -264,7 +264,7 @@ fn the_device_may_ask_what_a_launch_was_thought_to_touch() {
 fn a_launch_without_a_progress_word_counts_as_over() {
     let world = world("deepum");
     world.alloc(0, BLOCKS);
-    for (seq, stream) in [(1, 0), (2, 4)] {
+    for (seq, stream) in [(1, 0), (2, 512)] {
         let pointers = [block(2).start()];
         let (seq, stream, key) = (LaunchSeq(seq), StreamSlot(stream), LaunchKey(7));
         world.ring.push(common::GPU, &Record::Launch(Launch { seq, stream, key, pointers: &pointers }));

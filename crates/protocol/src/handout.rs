@@ -88,6 +88,11 @@ impl<'a> HandOuts<'a> {
         }
     }
 
+    /// Whether the block was opened and owns its word.
+    pub fn is_open(&self, block: UmBlock) -> bool {
+        self.owned(block).is_some()
+    }
+
     /// A tensor begins to live in the block. On return no discard of it is in flight, and none begins.
     pub fn hold(&self, block: UmBlock) {
         if let Some(word) = self.owned(block)
@@ -97,7 +102,12 @@ impl<'a> HandOuts<'a> {
         }
     }
 
-    /// A tensor in the block ends, by [`GraceWords::stamp`] of the time after everything that used it was issued.
+    /// The stamp of a release at this moment: after everything that used the memory was issued.
+    pub fn stamp(&self) -> u64 {
+        self.grace.stamp()
+    }
+
+    /// A tensor in the block ends, by the [stamp](Self::stamp) of that moment.
     pub fn release(&self, block: UmBlock, stamp: u64) {
         let Some(word) = self.owned(block) else { return };
         let less = |now: u64| {
@@ -115,6 +125,15 @@ impl<'a> HandOuts<'a> {
             && word.fetch_or(PINNED, Ordering::Acquire) & DISCARDING != 0
         {
             until_not_discarding(word);
+        }
+    }
+
+    /// Nobody will say any more who holds what: nothing is discarded from now on. Waits for discards in flight.
+    pub fn pin_all(&self) {
+        for word in self.words {
+            if look(word, Ordering::Relaxed) != 0 && word.fetch_or(PINNED, Ordering::Acquire) & DISCARDING != 0 {
+                until_not_discarding(word);
+            }
         }
     }
 

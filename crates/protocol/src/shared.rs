@@ -106,7 +106,8 @@ impl Shared<'_> {
     /// Takes the next place in the device's sequence of launches and copies; nothing for a device past [`MAX_DEVICES`].
     pub fn take_seq(&self, device: DeviceId) -> Option<LaunchSeq> {
         let word = self.launches_word(device)?;
-        Some(LaunchSeq(word.fetch_add(1, Ordering::Relaxed) + 1))
+        // Ordered, so that whoever sees a later place sees what its thread did before it took this one ([`crate::inflight`]).
+        Some(LaunchSeq(word.fetch_add(1, Ordering::AcqRel) + 1))
     }
 
     /// Gives a place back after the driver refused the launch. Works only while no other thread took a later

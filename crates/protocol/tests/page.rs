@@ -205,6 +205,21 @@ fn the_next_engine_goes_on_from_where_the_last_one_stopped() {
     assert!(b.discardable(1));
 }
 
+#[test]
+fn once_nobody_says_who_holds_what_nothing_is_discarded() {
+    let mut b = Bench::new();
+    b.outs.open(UmBlock(1));
+    b.outs.open(UmBlock(2));
+    b.outs.hold(UmBlock(2));
+    b.periods.turn();
+    assert!(b.discardable(1));
+    b.outs.pin_all();
+    b.release(2);
+    b.periods.turn();
+    b.periods.turn();
+    assert!(!b.discardable(1) && !b.discardable(2));
+}
+
 /// What may be done to a block, of which those equal modulo 4 share a word.
 #[derive(Clone, Copy, Debug)]
 enum Step {

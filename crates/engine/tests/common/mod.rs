@@ -16,6 +16,7 @@ use deepum_engine::{DeviceFacts, Inputs};
 use deepum_kmod_bridge::{DiscardError, DiscardFailure, MigrateError, MigrateFailure, Notice, QueueBroken, QueueStats};
 use deepum_protocol::AtomicU64;
 use deepum_protocol::gate::Gates;
+use deepum_protocol::page::{Page, WORDS};
 use deepum_protocol::ring::{HEADER_WORDS, Record, Ring};
 use deepum_protocol::status::Pace;
 use std::collections::{BTreeSet, VecDeque};
@@ -227,11 +228,17 @@ pub fn config(policy: &str) -> Config {
     Config::read([("DEEPUM_POLICY", policy)]).config
 }
 
+/// A page that the GPU sees.
+pub fn page() -> Page {
+    let page = Page::format(words(WORDS)).unwrap();
+    page.set_reached();
+    page
+}
+
 pub fn inputs(config: Config, budget: Bytes, ring: &'static [AtomicU64]) -> Inputs {
     Inputs {
         ring: Ring::format(ring).unwrap(),
-        progress: words(4),
-        gates: Gates::new(words(4)),
+        page: page(),
         devices: vec![DeviceFacts { id: GPU, uuid: [1; 16], memory: budget, budget }],
         config,
         say,
@@ -269,7 +276,8 @@ impl World {
             tables,
         };
         let running = Running::start(&inputs, drivers).unwrap();
-        Self { device, ring: inputs.ring, ring_words, progress: inputs.progress, gates: inputs.gates, running }
+        let page = inputs.page;
+        Self { device, ring: inputs.ring, ring_words, progress: page.progress(), gates: page.gates(), running }
     }
 
     pub fn alloc(&self, first: u64, blocks: u64) {

@@ -1,0 +1,52 @@
+//! The page that we share with the GPU and the engine (`docs/page.md`), and the words of it that we move.
+//!
+//! It is made when the engine is started, so before the first launch and before any memory is managed; and a process that has
+//! started the engine has forked children that are off. It is *shared* memory, because a process that forks writes to copies of its
+//! private pages, while the GPU goes on reading the old ones.
+
+use crate::log;
+use deepum_core::units::AddrRange;
+use deepum_engine::mapping::Mapping;
+use deepum_protocol::handout::HandOuts;
+use deepum_protocol::page::{Page, WORDS};
+use std::sync::OnceLock;
+
+struct Made {
+    page: Page,
+    #[expect(dead_code, reason = "its descriptor is what an engine in another process is given")]
+    mapping: Mapping,
+}
+
+static MADE: OnceLock<Option<Made>> = OnceLock::new();
+
+/// Makes the page, the first time. Nothing if the system has no memory for it, which is said.
+pub fn make() -> Option<Page> {
+    let made = MADE.get_or_init(|| {
+        let mapping = Mapping::new(c"deepum-page", WORDS);
+        let page = mapping.as_ref().and_then(|mapping| Page::format(mapping.words()).ok());
+        if page.is_none() {
+            log::error("the system has no memory for the page shared with the GPU; managed memory works as the driver manages it");
+        }
+        Some(Made { page: page?, mapping: mapping? })
+    });
+    made.as_ref().map(|made| made.page)
+}
+
+/// The page, once it is made.
+#[inline]
+pub fn get() -> Option<Page> {
+    MADE.get().and_then(Option::as_ref).map(|made| made.page)
+}
+
+/// What may be thrown away, once anything may.
+#[inline]
+pub fn hand_outs() -> Option<HandOuts<'static>> {
+    get().map(|page| page.hand_outs())
+}
+
+/// Memory goes back to the driver, or into hands that we do not know: none of it may be thrown away. Waits for a discard in flight.
+pub fn close(range: AddrRange) {
+    if let Some(outs) = hand_outs() {
+        range.blocks().for_each(|block| outs.close(block));
+    }
+}
