@@ -7,7 +7,7 @@
 //! wait for them, but for [`PARTING`](crate::tables::thread::PARTING) to save what was learned between two turns. The socket's file goes. In a forked child there are no threads of ours, so
 //! the hooks do nothing there.
 
-use crate::migrate::{AllHeld, UvmMover};
+use crate::migrate::UvmMover;
 use crate::pace::{DeepumHooks, offer};
 use crate::pending::Pending;
 use crate::socket::Socket;
@@ -86,7 +86,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         say(&why);
         None
     });
-    let (mover, hand_outs) = (Arc::new(UvmMover(space)), Arc::new(AllHeld));
+    let (mover, hand_outs) = (Arc::new(UvmMover(space)), Arc::new(inputs.page.hand_outs()));
     let drivers = Drivers { notices, mover, hand_outs, pace, driver, pending, tables };
     let running = Running::start(inputs, drivers)?;
     let running = RUNNING.get_or_init(|| running);

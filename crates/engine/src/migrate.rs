@@ -55,15 +55,14 @@ pub trait HandOuts: Send + Sync {
     fn end_discard(&self, block: UmBlock);
 }
 
-/// Where nobody tells what is handed out: everything may be.
-#[derive(Clone, Copy, Debug)]
-pub struct AllHeld;
-
-impl HandOuts for AllHeld {
-    fn begin_discard(&self, _: UmBlock) -> bool {
-        false
+/// The words that the shim holds blocks by.
+impl HandOuts for deepum_protocol::handout::HandOuts<'static> {
+    fn begin_discard(&self, block: UmBlock) -> bool {
+        Self::begin_discard(self, block)
     }
-    fn end_discard(&self, _: UmBlock) {}
+    fn end_discard(&self, block: UmBlock) {
+        Self::end_discard(self, block);
+    }
 }
 
 /// A call that did not do what it should.
