@@ -4,6 +4,7 @@
 //! memory, which is the ideal. All on an emulated device: there, times are virtual and repeat exactly, and
 //! "unlimited" exists. What each run did is read from the device's flight log, so the program needs no marks.
 
+use crate::child::{Watched, last_words};
 use crate::gpu::{DEFAULT_PROFILE, Gpu};
 use crate::launch::{Launch, budget, policies};
 use crate::libraries::Libraries;
@@ -11,21 +12,17 @@ use crate::progress::Progress;
 use crate::rows::{Outcome, Row, argument_line, gain_line, table};
 use anyhow::{Context, Result, bail};
 use deepum_emu_device::log::FlightLog;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
-use std::fs::File;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// More than any program asks for; on the emulated device memory is only a number.
-const UNLIMITED: &str = "memory=64TiB";
+pub const UNLIMITED: &str = "memory=64TiB";
 /// How much of a failed program's output is shown.
 const TAIL_LINES: usize = 15;
 
@@ -129,16 +126,10 @@ fn watch(
     output: &Path,
     interrupted: &AtomicBool,
 ) -> Result<ExitStatus> {
-    let out = File::create(output).with_context(|| format!("cannot make {}", output.display()))?;
-    let mut command = launch.command(words)?;
-    command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).process_group(0);
-    // Whatever the environment says or preloads.
-    command.env("DEEPUM", if launch.shim { "1" } else { "0" });
-    let child = command.spawn().with_context(|| format!("cannot start {}", words[0].to_string_lossy()))?;
-    let mut child = KillOnDrop(child);
+    let mut child = Watched::start(launch, words, output, &[])?;
     let mut progress = Progress::new();
     loop {
-        if let Some(status) = child.0.try_wait()? {
+        if let Some(status) = child.ended()? {
             return Ok(status);
         }
         if interrupted.load(Ordering::Relaxed) {
@@ -152,28 +143,6 @@ fn watch(
             launches => format!("{name}: {launches} launches, {virtual_seconds:.1} virtual seconds"),
         });
     }
-}
-
-/// An interrupted comparison leaves no program behind, nor what that started: the program leads a process group.
-struct KillOnDrop(Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        let Ok(group) = i32::try_from(self.0.id()) else { return };
-        if matches!(self.0.try_wait(), Ok(None)) {
-            // Fails only if it has just ended, which is what we want.
-            killpg(Pid::from_raw(group), Signal::SIGKILL).ok();
-            self.0.wait().ok();
-        }
-    }
-}
-
-/// The line a person would quote from a program that ran out of memory.
-fn last_words(output: &Path) -> String {
-    let text = std::fs::read(output).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let quote = text.lines().rev().find(|line| line.contains("out of memory")).or_else(|| text.lines().last());
-    quote.unwrap_or("out of memory").trim().to_owned()
 }
 
 /// The last lines of a program's output, each indented.

@@ -4,10 +4,12 @@
 //! Each command is a file; what they share is how a program is started (`launch`) and where our
 //! libraries lie (`libraries`).
 
+mod child;
 mod compare;
 mod gpu;
 mod launch;
 mod libraries;
+mod paper;
 mod progress;
 mod rows;
 mod status;
@@ -32,6 +34,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Run a program plain, under each policy, and with unlimited memory, on an emulated GPU; print one table
     Compare(compare::CompareArgs),
+    /// Regenerate the DeepUM paper's evaluation on emulated GPUs, beside the paper's numbers
+    Paper(paper::PaperArgs),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +43,7 @@ fn main() -> ExitCode {
         Command::Run(args) => launch::run(&args),
         Command::Status(args) => status::status(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Paper(args) => paper::paper(&args),
     };
     match result {
         Ok(code) => code,

@@ -1,0 +1,212 @@
+//! Carries runs out, several at a time, and says how long that will still take.
+//!
+//! Jobs are taken longest first, so that the cores end together. One that fails is remembered and the others go on: an evaluation of
+//! an hour is not lost to one row. Interrupted, the running programs are killed and what was measured stays.
+
+use super::manifest::{Largest, Manifest};
+use super::one::{Bench, Ended, Measured};
+use super::plan::{Mode, Row, Run, Section};
+use super::search::{self, Found};
+use super::store::Store;
+use crate::progress::Progress;
+use anyhow::{Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How many runs a search is taken to need.
+const PROBES: f64 = 5.0;
+
+/// What became of everything that was asked for.
+#[derive(Debug, Default)]
+pub struct Done {
+    pub runs: BTreeMap<Run, Measured>,
+    /// By row ID.
+    pub largest: BTreeMap<String, Found>,
+    /// What failed, and why: runs and searches.
+    pub failures: Vec<String>,
+    /// Runs that were made, not found in the folder.
+    pub fresh: usize,
+}
+
+enum Job<'a> {
+    Run(Run),
+    Search(&'a Row, &'a Largest),
+}
+
+impl Job<'_> {
+    fn cost(&self, manifest: &Manifest) -> f64 {
+        match self {
+            Job::Run(run) => manifest.network(&run.network).seconds,
+            Job::Search(row, _) => manifest.network(&row.network).seconds * PROBES,
+        }
+    }
+}
+
+/// Carries out what `rows` need and is not known.
+pub fn carry_out(manifest: &Manifest, rows: &[Row], bench: &Bench<'_>, store: &Store, workers: usize) -> Result<Done> {
+    let mut done = Done::default();
+    let mut jobs = Vec::new();
+    let mut wanted = BTreeSet::new();
+    for row in rows {
+        let table = match row.section {
+            Section::Tab3 => manifest.tab3.as_ref(),
+            Section::Tab7 => manifest.tab7.as_ref(),
+            _ => None,
+        };
+        jobs.extend(table.map(|table| Job::Search(row, table)));
+        for run in &row.runs {
+            if !wanted.insert(run.clone()) {
+                continue;
+            }
+            match store.get(run) {
+                Some(known) => drop(done.runs.insert(run.clone(), known)),
+                None => jobs.push(Job::Run(run.clone())),
+            }
+        }
+    }
+    jobs.sort_by(|a, b| b.cost(manifest).total_cmp(&a.cost(manifest)));
+    let total: f64 = jobs.iter().map(|job| job.cost(manifest)).sum();
+    let count = jobs.len();
+    if count > 0 {
+        let kept = done.runs.len();
+        eprintln!(
+            "deepum: {count} jobs, {workers} at a time, about {} on idle cores; {kept} runs are known already",
+            spoken(total / workers as f64)
+        );
+    }
+
+    let queue = Mutex::new(jobs.into_iter());
+    let (done, left) = (Mutex::new(done), Mutex::new(total));
+    let finished = AtomicUsize::new(0);
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..workers.min(count) {
+            scope.spawn(|| {
+                loop {
+                    if bench.interrupted.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let Some(job) = queue.lock().expect("no panic holds it").next() else { break };
+                    let cost = job.cost(manifest);
+                    let result = carry_out_one(&job, manifest, bench, store);
+                    *left.lock().expect("no panic holds it") -= cost;
+                    finished.fetch_add(1, Ordering::Relaxed);
+                    let mut done = done.lock().expect("no panic holds it");
+                    match result {
+                        Ok(one) => {
+                            done.fresh += one.fresh;
+                            done.runs.extend(one.runs);
+                            done.largest.extend(one.largest);
+                            done.failures.extend(one.failures);
+                        }
+                        Err(error) => done.failures.push(format!("{error:#}")),
+                    }
+                }
+            });
+        }
+        let mut progress = Progress::new();
+        while finished.load(Ordering::Relaxed) < count && !bench.interrupted.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(200));
+            let left = *left.lock().expect("no panic holds it");
+            let elapsed = started.elapsed().as_secs_f64();
+            // By the manifest's seconds at first, by this machine's speed once it shows.
+            let speed = if total - left > 0.05 * total { (total - left) / elapsed } else { workers as f64 };
+            progress.say(&format!(
+                "{} of {count} jobs done; about {} left",
+                finished.load(Ordering::Relaxed),
+                spoken(left / speed)
+            ));
+        }
+    });
+    if bench.interrupted.load(Ordering::Relaxed) {
+        bail!("interrupted; what was measured is kept, and the same command goes on from there");
+    }
+    let mut done = done.into_inner().expect("no thread is left");
+    done.failures.sort();
+    Ok(done)
+}
+
+fn carry_out_one(job: &Job<'_>, manifest: &Manifest, bench: &Bench<'_>, store: &Store) -> Result<Done> {
+    let mut done = Done::default();
+    match job {
+        Job::Run(run) => {
+            let measured = known_or_measured(run, bench, store, &mut done)?;
+            if measured.outcome == Ended::Failed {
+                bail!("{}: {}", described(run), measured.words);
+            }
+        }
+        Job::Search(row, table) => {
+            let network = manifest.network(&row.network);
+            let mut run = manifest.run(network, 0, Mode::DeepUm);
+            run.device.clone_from(&table.device);
+            network.keys.iter().for_each(|key| run.add_key(key));
+            run.iterations = 2;
+            let room = super::host_memory(&table.device)?;
+            let found = search::largest(network, room, &mut |batch| {
+                run.batch = batch;
+                known_or_measured(&run, bench, store, &mut done)
+            });
+            match found {
+                Ok(found) => drop(done.largest.insert(row.id.clone(), found)),
+                Err(error) => done.failures.push(format!("{}: {error:#}", row.id)),
+            }
+        }
+    }
+    Ok(done)
+}
+
+fn known_or_measured(run: &Run, bench: &Bench<'_>, store: &Store, done: &mut Done) -> Result<Measured> {
+    let measured = match store.get(run) {
+        Some(known) => known,
+        None => {
+            let scratch = tempfile::tempdir()?;
+            let measured =
+                bench.measure(run, scratch.path()).map_err(|error| anyhow::anyhow!("{}: {error:#}", described(run)))?;
+            store.put(run, measured.clone())?;
+            done.fresh += 1;
+            measured
+        }
+    };
+    done.runs.insert(run.clone(), measured.clone());
+    Ok(measured)
+}
+
+/// A run in a person's words.
+pub fn described(run: &Run) -> String {
+    let mut text = format!("{}, batch {}, {}", run.network, run.batch, mode_name(run.mode));
+    run.env.iter().for_each(|(name, value)| text += &format!(", {name}={value}"));
+    if let Some(remedy) = run.args.iter().position(|arg| arg == "--remedy") {
+        text += &format!(", {}", run.args[remedy + 1]);
+    }
+    text + ", on " + &run.device
+}
+
+fn mode_name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Plain => "plain",
+        Mode::Demand => "demand",
+        Mode::DeepUm => "deepum",
+        Mode::Unlimited => "unlimited",
+    }
+}
+
+/// `75 s`, `12 min`, `1 h 05 min`.
+fn spoken(seconds: f64) -> String {
+    let seconds = Duration::from_secs_f64(seconds.max(0.0) + 0.5).as_secs();
+    match seconds {
+        0..=89 => format!("{seconds} s"),
+        90..=5399 => format!("{} min", (seconds + 30) / 60),
+        _ => format!("{} h {:02} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn times_are_said_as_people_say_them() {
+        let said: Vec<String> = [0.2, 75.0, 90.0, 725.0, 5400.0, -3.0].map(super::spoken).into();
+        assert_eq!(said, ["0 s", "75 s", "2 min", "12 min", "1 h 30 min", "0 s"]);
+    }
+}

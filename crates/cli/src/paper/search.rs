@@ -1,0 +1,151 @@
+//! The largest batch that trains: a bisection over runs of two iterations, the second of which has the optimizer's state.
+//!
+//! Memory grows evenly with the batch, so the next guess is where the line through what two runs needed meets what the host
+//! has; after two such guesses the interval is halved, so that a wrong line costs little.
+
+use super::manifest::Network;
+use super::one::{Ended, Measured};
+use anyhow::{Result, bail};
+
+/// No batch is larger.
+const MOST: u32 = 1 << 24;
+
+/// The largest batch that trains; the next larger one on the grid does not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    pub largest: u32,
+    pub refused: u32,
+}
+
+/// Asks `probe` for runs until the answer is known to `network.step` samples.
+pub fn largest(network: &Network, room: f64, probe: &mut dyn FnMut(u32) -> Result<Measured>) -> Result<Found> {
+    let step = network.step;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "clamped to what fits, and the part after the point is not on the grid"
+    )]
+    let on_grid = |batch: f64| ((batch / f64::from(step)).clamp(1.0, f64::from(MOST / step)) as u32) * step;
+    let mut fits: Vec<(u32, f64)> = Vec::new();
+    let mut refused: Option<u32> = None;
+    let mut next = on_grid(f64::from(network.paper.largest.unwrap_or(network.batches[0])));
+    let mut guesses = 0;
+    loop {
+        let measured = probe(next)?;
+        match measured.outcome {
+            Ended::Ok => fits.push((next, measured.peak_managed as f64)),
+            Ended::OutOfMemory => refused = Some(refused.map_or(next, |r: u32| r.min(next))),
+            Ended::Failed => bail!("batch {next}: {}", measured.words),
+        }
+        fits.sort_unstable_by_key(|(batch, _)| *batch);
+        let low = fits.last().map_or(0, |(batch, _)| *batch);
+        let high = refused.unwrap_or(MOST);
+        if high - low <= step {
+            if low == 0 {
+                bail!("not even a batch of {high} trains");
+            }
+            return Ok(Found { largest: low, refused: high });
+        }
+        let middle = match refused {
+            Some(high) => on_grid(f64::from(low) + f64::from(high - low) / 2.0),
+            None => low * 2,
+        };
+        // Aimed a little above and a little below in turn, so that the answer ends up between two of them.
+        let aimed =
+            line(&fits).map(|(base, each)| on_grid((room - base) / each) + if guesses % 2 == 1 { step } else { 0 });
+        guesses += 1;
+        next = aimed.filter(|_| guesses <= 4).unwrap_or(middle).clamp(low + step, (high - 1) / step * step);
+        if next == 0 || next <= low || next >= high {
+            next = (low + step).min(high - 1);
+        }
+    }
+}
+
+/// The line through the two largest batches that fit: bytes without any sample, and for each. One batch alone makes it one through
+/// the origin.
+fn line(fits: &[(u32, f64)]) -> Option<(f64, f64)> {
+    let (b, y) = *fits.last()?;
+    let (a, x) = if fits.len() > 1 { fits[fits.len() - 2] } else { (0, 0.0) };
+    let each = (y - x) / f64::from(b - a);
+    (each > 0.0).then(|| (y - each * f64::from(b), each))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn network(first: u32, step: u32) -> Network {
+        Network {
+            id: "n".to_owned(),
+            name: String::new(),
+            script: String::new(),
+            args: Vec::new(),
+            data: String::new(),
+            batches: vec![first],
+            batch: None,
+            keys: Vec::new(),
+            seconds: 1.0,
+            step,
+            no_remedy: BTreeMap::new(),
+            paper: super::super::manifest::Figures::default(),
+        }
+    }
+
+    /// A program that needs `base` and `each` for every sample, in a host of 1,000.
+    #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
+    fn search(first: u32, step: u32, base: f64, each: f64) -> (Result<Found>, Vec<u32>) {
+        let mut asked = Vec::new();
+        let found = largest(&network(first, step), 1000.0, &mut |batch| {
+            asked.push(batch);
+            let needs = base + each * f64::from(batch);
+            let outcome = if needs <= 1000.0 { Ended::Ok } else { Ended::OutOfMemory };
+            Ok(Measured {
+                outcome,
+                words: String::new(),
+                iterations: 2,
+                seconds_first: None,
+                seconds: None,
+                faults_first: None,
+                faults: None,
+                bytes_h2d: None,
+                bytes_d2h: None,
+                peak_managed: needs as u64,
+                launches: 1,
+                launches_exact: 1,
+                tables: None,
+                wall_seconds: 0.0,
+            })
+        });
+        (found, asked)
+    }
+
+    #[test]
+    fn the_answer_is_the_last_on_the_grid_that_fits() {
+        for (first, step, base, each) in [
+            (3, 1, 100.0, 50.0),
+            (16, 1, 0.0, 10.0),
+            (64, 8, 300.0, 1.5),
+            (1, 1, 900.0, 7.0),
+            (500, 100, 10.0, 0.25),
+            (7, 2, 1.0, 3.0),
+        ] {
+            let (found, asked) = search(first, step, base, each);
+            let found = found.unwrap();
+            let case = format!("{first} {step} {base} {each}: {found:?} {asked:?}");
+            assert!(base + each * f64::from(found.largest) <= 1000.0, "{case}");
+            assert!(base + each * f64::from(found.refused) > 1000.0, "{case}");
+            assert!(found.refused - found.largest <= step, "{case}");
+            assert!(asked.len() <= 8, "{case}");
+            let mut once = asked.clone();
+            once.sort_unstable();
+            once.dedup();
+            assert_eq!(once.len(), asked.len(), "no batch is tried twice: {case}");
+        }
+    }
+
+    #[test]
+    fn a_network_that_never_fits_is_said_so() {
+        let (found, _) = search(4, 1, 2000.0, 1.0);
+        assert!(found.unwrap_err().to_string().contains("not even a batch of 1"));
+    }
+}
