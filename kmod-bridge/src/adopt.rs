@@ -13,7 +13,7 @@
 //! Not here: how descriptors travel, and whether they are what they are said to be.
 
 use crate::attach::{Gpu, Tracker, Unavailable, attach, find_va_space};
-use crate::fault::ToolsQueue;
+use crate::fault::{QueueWatch, ToolsQueue};
 use crate::migrate::VaSpace;
 use crate::raw::{Kernel, QueueMemory};
 use crate::version::{DriverVersion, Support};
@@ -55,6 +55,10 @@ impl LentQueue {
     /// Its memory, to be passed on.
     pub fn memory(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+    /// A view for other threads.
+    pub fn watch(&self) -> QueueWatch {
+        QueueWatch::over(&self.tracker.memory)
     }
     /// The tracker, to be passed on.
     pub fn tracker(&self) -> BorrowedFd<'_> {

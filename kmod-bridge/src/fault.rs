@@ -111,6 +111,10 @@ pub struct QueueWatch {
 }
 
 impl QueueWatch {
+    pub(crate) fn over(memory: &Arc<QueueMemory>) -> Self {
+        Self { memory: Arc::clone(memory) }
+    }
+
     /// Whether something waits to be read; two loads, no system call.
     pub fn unread(&self) -> bool {
         let put = self.memory.control_u32(offset_of!(sys::Control, put_behind)).load(Ordering::Acquire);
@@ -161,7 +165,7 @@ impl ToolsQueue {
 
     /// A view for other threads.
     pub fn watch(&self) -> QueueWatch {
-        QueueWatch { memory: Arc::clone(&self.tracker.memory) }
+        QueueWatch::over(&self.tracker.memory)
     }
 
     /// To wait for notices with `poll(2)`; always with a timeout, as the driver can lose a wake-up (facts 2.2).

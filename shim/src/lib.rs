@@ -39,6 +39,7 @@ mod pt;
 mod query;
 mod real;
 mod registry;
+mod remote;
 mod stage;
 mod streams;
 mod symbols;

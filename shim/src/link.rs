@@ -7,12 +7,15 @@
 use crate::abi::{Dev, Ptr, SUCCESS, Status};
 use crate::progress;
 use crate::real::genuine;
-use crate::{log, opt, page, stage, symbols};
+use crate::{log, opt, page, remote, stage, symbols};
+use deepum_config::EngineIn;
 use deepum_core::units::{Bytes, DeviceId};
 use deepum_engine::mapping::Mapping;
+use deepum_engine::{DeviceFacts, Inputs};
 use deepum_protocol::ring::{HEADER_WORDS, Ring};
 use deepum_protocol::shared::{MAX_DEVICES, Mode};
 use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -66,6 +69,12 @@ pub fn ring() -> Option<Ring<'static>> {
     RING.get().and_then(Option::as_ref).map(|(ring, _)| *ring)
 }
 
+/// The ring and its memory, once there is one, if that can be passed on.
+pub fn shared_ring() -> Option<(Ring<'static>, BorrowedFd<'static>)> {
+    let (ring, memory) = RING.get().and_then(Option::as_ref)?;
+    Some((*ring, memory.descriptor()?))
+}
+
 /// Whether the program has used CUDA, and so whether its forked children must not.
 pub fn started() -> bool {
     STARTED.load(Ordering::Relaxed)
@@ -116,22 +125,21 @@ fn start_now() {
     }
     let Some(page) = page::make() else { return engine_off() };
     progress::show(&page);
-    let inputs = deepum_engine::Inputs {
-        ring,
-        page,
-        devices: (0u8..)
-            .zip(&gpus.list)
-            .map(|(id, gpu)| deepum_engine::DeviceFacts {
-                id: DeviceId(id),
-                uuid: gpu.uuid,
-                memory: gpu.memory,
-                budget: gpu.budget,
-            })
-            .collect(),
-        config: opt::config().clone(),
-        say: log::error,
+    let facts = |(id, gpu): (u8, &Gpu)| DeviceFacts {
+        id: DeviceId(id),
+        uuid: gpu.uuid,
+        memory: gpu.memory,
+        budget: gpu.budget,
     };
-    match deepum_engine::start(inputs) {
+    let devices = (0u8..).zip(&gpus.list).map(facts).collect();
+    let config = opt::config();
+    let started = match &config.engine {
+        EngineIn::Program => {
+            deepum_engine::start(Inputs { ring, page, devices, config: config.clone(), say: log::error })
+        }
+        EngineIn::Daemon(socket) => remote::start(socket.as_deref(), devices),
+    };
+    match started {
         Ok(()) => log::info(&format!("engine started for {} GPU(s)", gpus.list.len())),
         Err(error) => {
             engine_off();

@@ -9,11 +9,11 @@ use deepum_core::units::AddrRange;
 use deepum_engine::mapping::Mapping;
 use deepum_protocol::handout::HandOuts;
 use deepum_protocol::page::{Page, WORDS};
+use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 
 struct Made {
     page: Page,
-    #[expect(dead_code, reason = "its descriptor is what an engine in another process is given")]
     mapping: Mapping,
 }
 
@@ -36,6 +36,12 @@ pub fn make() -> Option<Page> {
 #[inline]
 pub fn get() -> Option<Page> {
     MADE.get().and_then(Option::as_ref).map(|made| made.page)
+}
+
+/// The page and its memory, once it is made, if that can be passed on.
+pub fn shared() -> Option<(Page, BorrowedFd<'static>)> {
+    let made = MADE.get().and_then(Option::as_ref)?;
+    Some((made.page, made.mapping.descriptor()?))
 }
 
 /// What may be thrown away, once anything may.

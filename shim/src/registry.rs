@@ -138,6 +138,16 @@ fn put(range: AddrRange, device: DeviceId, contents: Contents) {
     ring.push(device, &Record::Alloc { range });
 }
 
+/// Does `first`, then records every allocation that lives, while none comes or goes: for an engine that knows nothing yet.
+pub fn tell_again(first: &dyn Fn()) {
+    let Some(ring) = link::ring() else { return };
+    let registry = registry();
+    first();
+    for allocation in registry.live.values() {
+        ring.push(allocation.device, &Record::Alloc { range: allocation.range });
+    }
+}
+
 /// PyTorch's allocator hands out memory at `at`: the allocation it is in, if that is news and its contents can be followed.
 pub fn first_handed_out(at: DevAddr) -> Option<AddrRange> {
     let mut registry = registry();

@@ -1,6 +1,8 @@
 //! The list of variables, and what reading them gives.
 
-use crate::values::{Budget, ExecIdMode, LogLevel, MemInfo, NotAllowed, TablesIn, flag, one_of, parsed, workload};
+use crate::values::{
+    Budget, EngineIn, ExecIdMode, LogLevel, MemInfo, NotAllowed, TablesIn, flag, one_of, parsed, workload,
+};
 use deepum_core::correlate::Geometry;
 use deepum_core::engine::DEGREE;
 use deepum_core::policy::PolicyName;
@@ -23,6 +25,10 @@ pub struct Config {
     pub gate: bool,
     /// Geometry of the UM-block tables.
     pub table: Geometry,
+    /// Where the engine runs.
+    pub engine: EngineIn,
+    /// The program's share among those of its user, where a daemon runs the engine.
+    pub weight: u32,
     /// Where learned tables are kept from run to run.
     pub tables: TablesIn,
     /// What the program works on, where the person says it.
@@ -46,6 +52,8 @@ impl Default for Config {
             degree: DEGREE,
             gate: true,
             table: Geometry::default(),
+            engine: EngineIn::Program,
+            weight: 1,
             tables: TablesIn::Usual,
             workload: None,
             exec_id: ExecIdMode::Pointers,
@@ -132,6 +140,25 @@ pub const VARIABLES: &[Variable] = &[
             parsed(v, allowed).map(|t| c.table = t)
         },
         default: |c| c.table.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_ENGINE",
+        values: "embedded|daemon[:SOCKET]",
+        help: "where the engine runs: in the program, or in deepumd, which shares GPUs among programs; without a daemon the \
+               program runs as plain unified memory until one answers",
+        set: |c, v| EngineIn::parse(v).map(|e| c.engine = e),
+        default: |_| "embedded; deepumd listens at deepum/deepumd.sock in $XDG_RUNTIME_DIR or /run".to_owned(),
+    },
+    Variable {
+        name: "DEEPUM_WEIGHT",
+        values: "1..100",
+        help: "this program's share of a GPU among those of the same user, where deepumd runs the engine",
+        set: |c, v| {
+            let allowed = "a whole number from 1 to 100";
+            let weight = parsed(v, allowed).ok().filter(|n| (1..=100).contains(n));
+            weight.map(|n| c.weight = n).ok_or_else(|| NotAllowed::new(v, allowed))
+        },
+        default: |c| c.weight.to_string(),
     },
     Variable {
         name: "DEEPUM_TABLES",

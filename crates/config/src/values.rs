@@ -100,6 +100,31 @@ impl fmt::Display for Budget {
     }
 }
 
+/// Where the engine runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EngineIn {
+    /// In the program.
+    Program,
+    /// In a daemon, which listens in one of the usual places, or here.
+    Daemon(Option<PathBuf>),
+}
+
+impl EngineIn {
+    /// Reads `embedded`, `daemon` or `daemon:` and an absolute path.
+    ///
+    /// # Errors
+    /// [`NotAllowed`].
+    pub fn parse(text: &str) -> Result<Self, NotAllowed> {
+        let not = || NotAllowed::new(text, "embedded, daemon, or daemon:PATH with the whole path of its socket");
+        match text.trim().split_once(':') {
+            None if text.trim() == "embedded" => Ok(Self::Program),
+            None if text.trim() == "daemon" => Ok(Self::Daemon(None)),
+            Some(("daemon", path)) if path.starts_with('/') => Ok(Self::Daemon(Some(path.into()))),
+            _ => Err(not()),
+        }
+    }
+}
+
 /// Where learned tables are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TablesIn {

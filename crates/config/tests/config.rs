@@ -1,7 +1,7 @@
 //! What the environment may say, and what is said back.
 
 use deepum_config::schema::VARIABLES;
-use deepum_config::{Budget, Config, ExecIdMode, Geometry, LogLevel, MemInfo, PolicyName, TablesIn, help};
+use deepum_config::{Budget, Config, EngineIn, ExecIdMode, Geometry, LogLevel, MemInfo, PolicyName, TablesIn, help};
 use deepum_core::units::Bytes;
 
 fn read(vars: &[(&str, &str)]) -> (Config, Vec<String>) {
@@ -19,6 +19,8 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         ("DEEPUM_DEGREE", "8"),
         ("DEEPUM_GATE", "0"),
         ("DEEPUM_TABLE", "512,4,2"),
+        ("DEEPUM_ENGINE", "daemon:/tmp/deepumd.sock"),
+        ("DEEPUM_WEIGHT", "7"),
         ("DEEPUM_TABLES", "/var/tmp/tables"),
         ("DEEPUM_WORKLOAD", "bert-large_16"),
         ("DEEPUM_EXEC_ID", "raw"),
@@ -34,6 +36,8 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         degree: 8,
         gate: false,
         table: Geometry::new(512, 4, 2).unwrap(),
+        engine: EngineIn::Daemon(Some("/tmp/deepumd.sock".into())),
+        weight: 7,
         tables: TablesIn::Folder("/var/tmp/tables".into()),
         workload: Some("bert-large_16".to_owned()),
         exec_id: ExecIdMode::Raw,
@@ -57,6 +61,10 @@ fn a_bad_value_names_variable_value_and_what_is_allowed_and_the_default_holds() 
         ("DEEPUM_DEGREE", "0", "1 to 4096"),
         ("DEEPUM_TABLE", "2000,2,4", "power of two"),
         ("DEEPUM_TABLE", "2048,2", "rows,ways,successors"),
+        ("DEEPUM_ENGINE", "daemon:deepumd.sock", "embedded, daemon, or daemon:PATH"),
+        ("DEEPUM_ENGINE", "embedded:/x", "embedded, daemon, or daemon:PATH"),
+        ("DEEPUM_WEIGHT", "0", "1 to 100"),
+        ("DEEPUM_WEIGHT", "101", "1 to 100"),
         ("DEEPUM_TABLES", "tables", "off, or a folder by its whole path"),
         ("DEEPUM_WORKLOAD", "a/b", "letters, digits"),
         ("DEEPUM_EXEC_ID", "hash", "one of pointers, raw"),

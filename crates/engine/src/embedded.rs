@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Notices the tools queue has room for: 256 full fault batches, 4 MiB (facts 2.2).
-const NOTICES: u32 = 1 << 16;
+pub(crate) const NOTICES: u32 = 1 << 16;
 
 static RUNNING: OnceLock<Arc<Running>> = OnceLock::new();
 static HOOKS: OnceLock<DeepumHooks> = OnceLock::new();

@@ -29,6 +29,8 @@ pub mod pace;
 #[cfg(not(loom))]
 pub mod packet;
 pub mod pending;
+#[cfg(not(loom))]
+pub mod remote;
 pub mod socket;
 pub mod sources;
 pub mod status;

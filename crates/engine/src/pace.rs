@@ -6,7 +6,8 @@
 //! waits are one nudge; a nudge that would show nothing new is none.
 
 use crate::sync::atomic::AtomicU32;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::OnceLock;
 
 /// What the device is handed. Valid until the process ends; every function may be called from any thread.
 #[derive(Debug)]
@@ -35,22 +36,30 @@ unsafe impl Send for DeepumHooks {}
 // SAFETY: as above; nothing is written after the device has it.
 unsafe impl Sync for DeepumHooks {}
 
-/// Offers the hooks to the driver library that is loaded, and answers whether it drives. `say` hears of one that would, but
-/// was built for other hooks.
-pub fn offer(hooks: &'static DeepumHooks, say: fn(&str)) -> bool {
-    type Drive = unsafe extern "C" fn(*const DeepumHooks) -> c_int;
+type Drive = unsafe extern "C" fn(*const DeepumHooks) -> c_int;
+type Serves = unsafe extern "C" fn() -> c_int;
+
+/// What the driver library that is loaded exports under this name.
+fn export(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: a constant C string; RTLD_NOLOAD runs no code of the library.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if driver.is_null() {
-        return false;
+        return None;
     }
     // SAFETY: a live handle, kept for ever, and a constant C string.
-    let found: *mut c_void = unsafe { libc::dlsym(driver, c"deepumEmuDrive".as_ptr()) };
-    if found.is_null() {
-        return false;
-    }
+    let found: *mut c_void = unsafe { libc::dlsym(driver, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+fn drive() -> Option<Drive> {
     // SAFETY: by the contract, what is exported under this name has this type.
-    let drive = unsafe { std::mem::transmute::<*mut c_void, Drive>(found) };
+    export(c"deepumEmuDrive").map(|found| unsafe { std::mem::transmute::<*mut c_void, Drive>(found) })
+}
+
+/// Offers the hooks to the driver library that is loaded, and answers whether it drives. `say` hears of one that would, but
+/// was built for other hooks.
+pub fn offer(hooks: &'static DeepumHooks, say: fn(&str)) -> bool {
+    let Some(drive) = drive() else { return false };
     // SAFETY: the hooks live for ever and keep what their fields promise.
     let drives = unsafe { drive(std::ptr::from_ref(hooks)) == 0 };
     if !drives {
@@ -60,4 +69,29 @@ pub fn offer(hooks: &'static DeepumHooks, say: fn(&str)) -> bool {
         );
     }
     drives
+}
+
+/// Whether the driver library that is loaded would drive an engine in another process.
+pub fn is_there() -> bool {
+    drive().is_some() && export(c"deepumEmuServes").is_some()
+}
+
+/// Gives the pace back. When this returns, nothing is under way that the engine had asked for. Call with no lock held that a
+/// call of the program may wait for.
+pub fn give_back() {
+    if let Some(drive) = drive() {
+        // SAFETY: null is allowed, and means this.
+        unsafe { drive(std::ptr::null()) };
+    }
+}
+
+/// Whether the calling thread stands, inside the driver library, for one of another process.
+pub fn serves() -> bool {
+    static SERVES: OnceLock<Option<Serves>> = OnceLock::new();
+    let serves = SERVES.get_or_init(|| {
+        // SAFETY: by the contract, what is exported under this name has this type.
+        export(c"deepumEmuServes").map(|found| unsafe { std::mem::transmute::<*mut c_void, Serves>(found) })
+    });
+    // SAFETY: takes nothing, and may be called from any thread.
+    serves.is_some_and(|serves| unsafe { serves() } == 1)
 }
