@@ -5,12 +5,18 @@
 // copies, memsets and host functions on four streams, repeated with other numbers; results read back each round; now and then
 // a buffer is freed and another one made in its place. Each buffer has one event, recorded by whatever used it last and
 // waited for by whatever uses it next: so the program is free of races, and its digest is a function of the seed alone.
+//
+// Beside the buffers there are tensors that live for a moment, cut from a pool as PyTorch's caching allocator cuts them: reported when they are
+// handed out, taken back as soon as their last use is issued, and handed out again at once, while it still runs. What is in a
+// tensor is written before it is read, and nothing of it is read after it was taken back.
+#define _GNU_SOURCE
 #include "data_mode.h"
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUFFERS = 20, STREAMS = 4, OPS = 20, ROW = 1 << 14, STAGE = 1 << 15, LARGEST = 24 << 20 };
+enum { POOL = 24 << 20, TENSORS = 8, BUFFERS = 20, STREAMS = 4, OPS = 20, ROW = 1 << 14, STAGE = 1 << 15, LARGEST = 24 << 20 };
 typedef enum { FILL, COPY, SCALE, AXPY, SUM, GATHER, MATMUL, UPLOAD, UPLOAD_PAGEABLE, DOWNLOAD, DEVICE_COPY, SET, AT_ONCE, KINDS } kind;
 
 // `rows` of `width` floats, `pitch` bytes apart. What lies between rows is never read.
@@ -156,6 +162,53 @@ static void run(op *o) {
     for (int k = 0; k < operands[o->kind]; k++) OK(cudaEventRecord(buffers[o->operand[k]].used, s));
 }
 
+typedef struct { int8_t kind, index; } device;
+// PyTorch's own notice, which DeepUM listens to; without DeepUM nobody does.
+static void (*profiler)(void *, int64_t, size_t, size_t, device);
+static void report(void *at, int64_t bytes) {
+    if (profiler) profiler(at, bytes, 0, 0, (device){1, 0});
+}
+
+typedef struct { size_t from, bytes; } tensor;
+static char *pool;
+static event_t pool_used; // recorded by the last user of any tensor, and waited for by the first user of the next one
+
+// Tensors come and go, up to eight at a time; some outlive others.
+static void traffic(void) {
+    tensor live[TENSORS];
+    int count = 0;
+    for (uint64_t steps = 4 + below(12); steps || count; steps -= steps > 0) {
+        if (steps && count < TENSORS && (count == 0 || below(2))) {
+            // First fit of the allocator: the lowest gap that is large enough.
+            size_t bytes = below(3) ? (2 + below(6)) << 20 : 512 * (1 + below(4096)), from = 0;
+            for (int i = 0; i < count;) {
+                if (from < live[i].from + live[i].bytes && live[i].from < from + bytes) from = live[i].from + live[i].bytes, i = 0;
+                else i++;
+            }
+            if (from + bytes > POOL) continue;
+            live[count++] = (tensor){from, bytes};
+            report(pool + from, (int64_t)bytes);
+            float *x = (float *)(pool + from);
+            stream_t s = streams[below(STREAMS)];
+            OK(cudaStreamWaitEvent(s, pool_used, 0));
+            fill(x, bytes / 4, around_zero(), s);
+            OK(cudaEventRecord(pool_used, s));
+        } else {
+            int i = (int)below((uint64_t)count);
+            tensor t = live[i];
+            float *x = (float *)(pool + t.from);
+            stream_t s = streams[below(STREAMS)];
+            OK(cudaStreamWaitEvent(s, pool_used, 0));
+            OK(cudaStreamWaitEvent(s, results_used, 0));
+            sum(results + below(STAGE), x + below(t.bytes / 8), t.bytes / 8, s);
+            OK(cudaEventRecord(results_used, s));
+            OK(cudaEventRecord(pool_used, s));
+            live[i] = live[--count];
+            report(pool + t.from, -(int64_t)t.bytes);
+        }
+    }
+}
+
 static void workload(uint64_t seed) {
     state = (seed + 1) * 0x9e3779b97f4a7c15;
     for (int i = 0; i < 8; i++) any();
@@ -170,6 +223,7 @@ static void workload(uint64_t seed) {
         make(&buffers[count], bytes / 4 * 4);
         total += bytes;
     }
+    OK(cudaMalloc((void **)&pool, POOL));
     OK(cudaMalloc((void **)&results, STAGE * 4));
     OK(cudaMemset(results, 0, STAGE * 4));
     OK(cudaDeviceSynchronize());
@@ -186,7 +240,10 @@ static void workload(uint64_t seed) {
     }
     uint64_t digest = seed;
     for (int round = 0; round < rounds; round++) {
-        for (int i = 0; i < ops; i++) run(&recipe[i]);
+        for (int i = 0; i < ops; i++) {
+            run(&recipe[i]);
+            if (below(4) == 0) traffic();
+        }
         float loss;
         OK(cudaEventSynchronize(results_used));
         OK(cudaMemcpy(&loss, results + below(STAGE), 4, DEVICE_TO_HOST));
@@ -213,6 +270,7 @@ static void workload(uint64_t seed) {
         release(b);
     }
     OK(cudaFree(results));
+    OK(cudaFree(pool));
     printf("%lu %016lx %lu\n", (unsigned long)seed, (unsigned long)digest, (unsigned long)(finite * 1000 / floats));
 }
 
@@ -224,6 +282,8 @@ int main(int argc, char **argv) {
     for (int i = 2; i < STREAMS; i++) OK(cudaStreamCreateWithFlags(&streams[i], NON_BLOCKING));
     for (int i = 0; i < BUFFERS; i++) OK(cudaEventCreateWithFlags(&buffers[i].used, NO_TIMING));
     OK(cudaEventCreateWithFlags(&results_used, NO_TIMING));
+    OK(cudaEventCreateWithFlags(&pool_used, NO_TIMING));
+    *(void **)&profiler = dlsym(RTLD_DEFAULT, "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE");
     for (int i = 0; i < OPS; i++) {
         OK(cudaMallocHost((void **)&recipe[i].stage, STAGE * 4));
         OK(cudaEventCreateWithFlags(&recipe[i].staged, NO_TIMING));
@@ -236,6 +296,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 0; i < BUFFERS; i++) OK(cudaEventDestroy(buffers[i].used));
     OK(cudaEventDestroy(results_used));
+    OK(cudaEventDestroy(pool_used));
     for (int i = 1; i < STREAMS; i++) OK(cudaStreamDestroy(streams[i]));
     free(host);
     OK(cudaGetLastError());

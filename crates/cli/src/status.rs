@@ -133,6 +133,9 @@ fn page(s: &Status) -> String {
             p.asked, p.issued, p.useful, p.late, p.useless, p.dropped
         ),
     );
+    if let Some(less) = &s.invalidation.less {
+        line("invalidate", format!("{}: {less}", s.invalidation.mode));
+    }
     let t = &s.tables;
     line(
         "tables",

@@ -55,7 +55,14 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
     let space = match va_space {
         Ok(space) => space,
         Err(why) => {
-            let off = Running::new(inputs, Arc::default(), Pace::Polling, driver, Some(why.to_string()))?;
+            let off = Running::new(
+                inputs,
+                Arc::default(),
+                Pace::Polling,
+                driver,
+                Some(why.to_string()),
+                Err(why.to_string()),
+            )?;
             off.turn_off(why.to_string());
             serve(&off, say);
             return Ok(());
@@ -86,8 +93,9 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         say(&why);
         None
     });
+    let discards = space.discards().map_err(str::to_owned);
     let (mover, hand_outs) = (Arc::new(UvmMover(space)), Arc::new(inputs.page.hand_outs()));
-    let drivers = Drivers { notices, mover, hand_outs, pace, driver, pending, tables };
+    let drivers = Drivers { notices, mover, hand_outs, discards, pace, driver, pending, tables };
     let running = Running::start(inputs, drivers)?;
     let running = RUNNING.get_or_init(|| running);
     // The device may have nudged before there was anybody to hear it.

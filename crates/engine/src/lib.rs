@@ -17,6 +17,7 @@ pub mod desk;
 pub mod embedded;
 pub mod gate;
 pub mod inbox;
+pub mod invalidation;
 pub mod launch_gate;
 #[cfg(not(loom))]
 pub mod mapping;

@@ -9,7 +9,9 @@ use crate::world::{Gpu, World};
 use deepum_core::engine::Snapshot;
 use deepum_core::queues::Lane;
 use deepum_protocol::shared::{Mode, ShimCounter};
-use deepum_protocol::status::{Device, Prefetch, RingStatus, Source, State, Status, StreamProgress, Tables};
+use deepum_protocol::status::{
+    Device, Invalidation, Prefetch, RingStatus, Source, State, Status, StreamProgress, Tables,
+};
 use std::collections::BTreeMap;
 
 /// What the engine of this process has to tell.
@@ -31,6 +33,8 @@ pub fn of(running: &Running) -> Status {
         _ => Source { attached: true, reason: None },
     };
     status.sources.driver.clone_from(&running.driver);
+    status.invalidation =
+        Invalidation { mode: running.invalidation.mode().to_owned(), less: running.invalidation.less.clone() };
     status.sources.notices_lost = world.stats.lost;
     status.ring = RingStatus {
         capacity_words: running.ring.capacity() as u64,

@@ -27,6 +27,7 @@ use crate::calm::{BUSY, Calm, Saw, Wait};
 use crate::desk::Desk;
 use crate::gate::{Gate, Wake};
 use crate::inbox::Inbox;
+use crate::invalidation::Invalidation;
 use crate::launch_gate::{LaunchGate, Watchdog};
 use crate::migrate::{HandOuts, Mover, Tools};
 use crate::pending::{Pending, Token};
@@ -35,8 +36,9 @@ use crate::sync::{Arc, Mutex, lock};
 use crate::tables::Keeper;
 use crate::world::{Look, World};
 use crate::{Inputs, StartError};
+use deepum_core::invalidate::Invalidate;
 use deepum_core::queues::Direction;
-use deepum_core::units::UmBlock;
+use deepum_core::units::{Bytes, DeviceId, UmBlock};
 use deepum_protocol::ring::Ring;
 use deepum_protocol::shared::Mode;
 use deepum_protocol::status::Pace;
@@ -58,6 +60,8 @@ pub struct Drivers {
     pub mover: Arc<dyn Mover>,
     /// Whose contents may be given up.
     pub hand_outs: Arc<dyn HandOuts>,
+    /// Whether the driver gives contents up, or why not.
+    pub discards: Result<(), String>,
     /// Who says when to look.
     pub pace: Pace,
     /// The driver's version, if known.
@@ -87,6 +91,8 @@ pub struct Running {
     pub(crate) ring: Ring<'static>,
     pub(crate) pace: Pace,
     pub(crate) driver: Option<String>,
+    /// What is done about contents that nobody needs.
+    pub(crate) invalidation: Invalidation,
     /// Why notices are missing, if they are.
     pub(crate) no_notices: Mutex<Option<String>>,
     /// Why the engine is off, if it is.
@@ -130,8 +136,10 @@ impl Running {
         pace: Pace,
         driver: Option<String>,
         no_notices: Option<String>,
+        discards: Result<(), String>,
     ) -> Result<Arc<Self>, StartError> {
-        let world = World::new(inputs, no_notices.is_none()).map_err(StartError)?;
+        let invalidation = Invalidation::within(Invalidate::Discard, discards, inputs.page.is_reached());
+        let world = World::new(inputs, no_notices.is_none(), invalidation.what).map_err(StartError)?;
         let devices: Vec<_> = inputs.devices.iter().map(|facts| facts.id).collect();
         Ok(Arc::new(Self {
             gate: Gate::new(Arc::clone(&pending)),
@@ -144,6 +152,7 @@ impl Running {
             ring: inputs.ring,
             pace,
             driver,
+            invalidation,
             no_notices: Mutex::new(no_notices),
             off: OnceLock::new(),
             tables: OnceLock::new(),
@@ -157,12 +166,12 @@ impl Running {
     /// # Errors
     /// [`StartError`]; then none of them is left.
     pub fn start(inputs: &Inputs, drivers: Drivers) -> Result<Arc<Self>, StartError> {
-        let Drivers { notices, mover, hand_outs, pace, driver, pending, tables } = drivers;
+        let Drivers { notices, mover, hand_outs, discards, pace, driver, pending, tables } = drivers;
         let (source, missing) = match notices {
             Ok(source) => (Some(source), None),
             Err(why) => (None, Some(why)),
         };
-        let running = Self::new(inputs, pending, pace, driver, missing)?;
+        let running = Self::new(inputs, pending, pace, driver, missing, discards)?;
         if let Some(source) = &source {
             running.watch.also(source.watch());
         }
@@ -312,6 +321,14 @@ impl Running {
         let result = f();
         drop(world);
         result
+    }
+
+    /// So much of this GPU may be filled from now on. False if there is no such GPU.
+    pub fn set_budget(&self, device: DeviceId, bytes: Bytes) -> bool {
+        let known = lock(&self.world).set_budget(device, bytes);
+        // A turn, whether or not anything else is new: what is to leave waits for one.
+        self.gate.nudge();
+        known
     }
 
     /// What the arguments of a launch name (see [`World::may_touch`]).

@@ -16,7 +16,7 @@ use deepum_core::command::Commands;
 use deepum_core::engine::{Config, Engine};
 use deepum_core::event::Event;
 use deepum_core::invalidate::Invalidate;
-use deepum_core::units::{AddrRange, DevAddr, DeviceId, LaunchSeq, Place, StreamSlot, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, LaunchSeq, Place, StreamSlot, UmBlock};
 use deepum_kmod_bridge::{Notice, QueueStats};
 use deepum_protocol::grace::Grace;
 use deepum_protocol::ring::{Consumer, Record, RingError};
@@ -78,7 +78,7 @@ impl World {
     ///
     /// # Errors
     /// If the ring has a reader.
-    pub fn new(inputs: &Inputs, faults_visible: bool) -> Result<Self, String> {
+    pub fn new(inputs: &Inputs, faults_visible: bool, invalidate: Invalidate) -> Result<Self, String> {
         let ring = inputs.ring.consumer().map_err(|e| e.to_string())?;
         let config = &inputs.config;
         let gpu = |facts: &DeviceFacts| {
@@ -87,8 +87,7 @@ impl World {
                 budget: facts.budget,
                 degree: config.degree,
                 geometry: config.table,
-                // Nobody tells what is handed out, so nothing may be given up.
-                invalidate: Invalidate::No,
+                invalidate,
                 ..Config::new(config.policy, facts.memory)
             });
             let mut commands = Commands::new();
@@ -248,6 +247,15 @@ impl World {
             Some(gpu) => gpu.engine.on(event, &mut gpu.commands),
             None => self.counters.strangers += 1,
         }
+    }
+
+    /// So much of this GPU may be filled from now on; what is to be done about it goes out with the next turn. False if there is
+    /// no such GPU.
+    pub fn set_budget(&mut self, device: DeviceId, bytes: Bytes) -> bool {
+        let gpu = self.gpus.iter_mut().find(|gpu| gpu.facts.id == device);
+        let Some(Gpu { engine, commands, .. }) = gpu else { return false };
+        engine.on(&Event::Budget { bytes }, commands);
+        true
     }
 
     fn everywhere(&mut self, event: &Event<'_>) {

@@ -321,3 +321,25 @@ fn every_gpu_has_an_engine_of_its_own() {
     assert_eq!(status.counters["engine_strangers"], 1);
     assert_eq!(world.ring.shared().mode(), Mode::Dormant);
 }
+
+#[test]
+fn a_budget_that_falls_while_the_program_runs_is_made_good_and_one_that_rises_is_used() {
+    let size = |blocks: u64| Bytes(UmBlock::SIZE.0 * blocks);
+    let world = World::new("deepum", size(16), Pace::Polling);
+    world.alloc(0, 8);
+    until("populated", || status::of(&world.running).devices[0].resident_bytes == size(8).get());
+    assert!(world.running.set_budget(common::GPU, size(4)));
+    until("made good", || status::of(&world.running).devices[0].resident_bytes <= size(4).get());
+    let status = status::of(&world.running);
+    assert_eq!((status.devices[0].budget_bytes, status.state), (size(4).get(), State::Awake));
+    assert!(world.device.calls().iter().any(|(_, to)| *to == Place::Host));
+    assert!(world.running.set_budget(common::GPU, size(16)));
+    until("dormant again", || world.ring.shared().mode() == Mode::Dormant);
+    assert!(!world.running.set_budget(DeviceId(9), size(4)), "nobody has that one");
+}
+
+#[test]
+fn the_status_says_what_is_done_about_contents_nobody_needs() {
+    let status = status::of(&world("deepum").running);
+    assert_eq!((status.invalidation.mode.as_str(), status.invalidation.less), ("discard", None));
+}

@@ -72,6 +72,9 @@ pub struct Status {
     pub shim: BTreeMap<String, u64>,
     /// What became of the prefetches.
     pub prefetch: Prefetch,
+    /// What is done about contents that nobody needs.
+    #[serde(default)]
+    pub invalidation: Invalidation,
     /// How big the learned tables are.
     pub tables: Tables,
     /// How far each stream is.
@@ -129,6 +132,16 @@ pub struct Device {
     pub bytes_h2d: u64,
     /// Bytes moved to the host.
     pub bytes_d2h: u64,
+}
+
+/// What is done about contents that nobody needs.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Invalidation {
+    /// `no`, `evict` (they leave the GPU first, with a copy) or `discard`.
+    pub mode: String,
+    /// Why it is less than was asked for, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub less: Option<String>,
 }
 
 /// What became of the prefetches, in blocks.

@@ -46,6 +46,7 @@ fn the_documentation_lists_the_fields() {
     status.devices.push(Default::default());
     status.progress.push(Default::default());
     status.reason = Some(String::new());
+    status.invalidation.less = Some(String::new());
     status.sources.driver = Some(String::new());
     status.sources.tools_queue.reason = Some(String::new());
     let mut missing = Vec::new();

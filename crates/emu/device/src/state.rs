@@ -159,7 +159,7 @@ impl State {
         let sums = &mut self.totals;
         let each = (0u8..).zip(&self.gpus).map(|(n, gpu)| (self.memory.totals(DeviceId(n)), gpu.device_bytes));
         let (mut entries, mut batches, mut stall, mut peak, mut device) = (0, 0, 0, 0, 0);
-        let (mut h2d, mut d2h, mut plain) = ([0; 3], [0; 2], [0; 2]);
+        let (mut h2d, mut d2h, mut plain, mut discarded) = ([0; 3], [0; 2], [0; 2], 0);
         for (t, bytes) in each {
             entries += t.fault_entries;
             batches += t.fault_batches;
@@ -172,6 +172,7 @@ impl State {
             for (sum, part) in d2h.iter_mut().zip([t.bytes_out.user, t.bytes_out.eviction]) {
                 *sum += part.0;
             }
+            discarded += t.bytes_discarded.0;
             plain[0] += t.plain_bytes_in.0;
             plain[1] += t.plain_bytes_out.0;
         }
@@ -180,6 +181,7 @@ impl State {
         [sums.h2d_user, sums.h2d_fault, sums.h2d_tree] = h2d;
         [sums.d2h_user, sums.d2h_eviction] = d2h;
         [sums.copied_h2d, sums.copied_d2h] = plain;
+        sums.discarded = discarded;
         sums.virtual_ns = self.host.0;
         sums.settles = pace.settles();
     }

@@ -270,6 +270,7 @@ impl World {
             notices: Ok(Box::new(Script(Arc::clone(&device)))),
             mover: Arc::new(Hands(Arc::clone(&device))),
             hand_outs: Arc::new(Shop::default()),
+            discards: Ok(()),
             pace,
             driver: Some("580.65.06".to_owned()),
             pending: Arc::new(Pending::default()),

@@ -112,6 +112,8 @@ totals! {
     settles,
     /// Launches that found no room in this log.
     entries_dropped,
+    /// Managed bytes on a device that were never copied out because their contents were given up.
+    discarded,
 }
 
 /// One launch. Entries are in the order the host issued them.
