@@ -6,11 +6,14 @@
 //! Start reading at [`threads`]: every thread and channel is in its table. In the order of the flow: [`sources`] (what is
 //! looked at), [`gate`] (who says when: [`pace`], [`calm`]), [`inbox`], [`world`] (one turn), [`desk`], [`migrate`] (stage 7); [`launch_gate`].
 //! [`pending`] counts the work ([`nudges`], where it comes from another process), [`tables`] keeps what was learned from run to run,
-//! [`status`] and [`socket`] tell people, [`embedded`] ties it to the process; [`packet`] is how processes reach each other.
+//! [`status`] and [`socket`] tell people, [`embedded`] ties it to the process, [`adopted`] to another one;
+//! [`packet`] is how processes reach each other.
 //!
 //! Invariants: same looks, same commands in the same order; every queue is bounded; the count of work is exact; nothing
 //! here makes the program wait, print more than a line, or die.
 
+#[cfg(not(loom))]
+pub mod adopted;
 pub mod calm;
 pub mod desk;
 #[cfg(not(loom))]

@@ -21,7 +21,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Most clients at a time.
+/// Most clients of one user at a time.
 pub const CLIENTS: usize = 16;
 /// Longest line a client may send, newline included.
 pub const LINE: usize = 4096;
@@ -106,6 +106,15 @@ impl Socket {
         Ok(Self { listener, path })
     }
 
+    /// One that somebody else has bound and now gives away, file and all.
+    ///
+    /// # Errors
+    /// If it cannot be made non-blocking.
+    pub fn adopt(listener: UnixListener, path: PathBuf) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener, path })
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -118,6 +127,17 @@ impl Socket {
 
     /// As [`Self::serve`], for the users that `may` allows.
     pub fn serve_users(&self, status: impl Fn() -> Status, may: impl Fn(Uid) -> bool) {
+        let answer = |request: Request, _| match request.get {
+            Wanted::Status => status().to_line().map_err(|e| format!("the status cannot be written: {e}")),
+            Wanted::Programs => {
+                Err("a program knows of itself alone; deepumd lists programs, on its own socket".to_owned())
+            }
+        };
+        self.serve_requests(answer, may);
+    }
+
+    /// As [`Self::serve`], where `answer` makes a line of a request and the user it comes from, or says what is wrong with it.
+    pub fn serve_requests(&self, answer: impl Fn(Request, Uid) -> Result<String, String>, may: impl Fn(Uid) -> bool) {
         let mut clients: Vec<Client> = Vec::new();
         loop {
             let wait = clients.iter().map(Client::expires).min();
@@ -137,7 +157,7 @@ impl Socket {
             let mut turn = ready[1..].iter();
             clients.retain_mut(|client| {
                 let ready = turn.next().copied().unwrap_or(false);
-                (!ready || client.serve(&status).is_ok()) && client.expires() > Instant::now()
+                (!ready || client.serve(&answer).is_ok()) && client.expires() > Instant::now()
             });
             if ready[0] {
                 self.accept(&mut clients, &may);
@@ -153,11 +173,13 @@ impl Socket {
                 // Out of descriptors, most likely: the one that waits stays ready, so do not come back at once.
                 Err(_) => return std::thread::sleep(Duration::from_millis(10)),
             };
-            let allowed = getsockopt(&stream, PeerCredentials).is_ok_and(|peer| may(Uid::from_raw(peer.uid())));
-            let Some(mut client) = Client::new(stream) else { continue };
-            if !allowed {
+            let peer = getsockopt(&stream, PeerCredentials).map(|peer| Uid::from_raw(peer.uid()));
+            let Some(mut client) = Client::new(stream, peer.unwrap_or(Uid::from_raw(u32::MAX))) else { continue };
+            // By user, so that none takes another's places.
+            let of_user = clients.iter().filter(|other| other.uid == client.uid).count();
+            if !peer.is_ok_and(may) {
                 client.say(&refusal("the status is for the program's owner and root"));
-            } else if clients.len() >= CLIENTS {
+            } else if of_user >= CLIENTS || clients.len() >= CLIENTS * CLIENTS {
                 client.say(&refusal(&format!("{CLIENTS} clients are connected already; try again later")));
             } else {
                 clients.push(client);
@@ -177,6 +199,7 @@ impl Drop for Socket {
 #[derive(Debug)]
 struct Client {
     stream: UnixStream,
+    uid: Uid,
     line: Vec<u8>,
     unsent: Vec<u8>,
     /// What came after an overlong line is not looked at; the client goes once it has read why.
@@ -185,9 +208,9 @@ struct Client {
 }
 
 impl Client {
-    fn new(stream: UnixStream) -> Option<Self> {
+    fn new(stream: UnixStream, uid: Uid) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
-        Some(Self { stream, line: Vec::new(), unsent: Vec::new(), closing: false, alive: Instant::now() })
+        Some(Self { stream, uid, line: Vec::new(), unsent: Vec::new(), closing: false, alive: Instant::now() })
     }
 
     fn wants(&self) -> PollFlags {
@@ -203,7 +226,7 @@ impl Client {
     }
 
     /// Reads and answers what is there. An error ends the client.
-    fn serve(&mut self, status: &impl Fn() -> Status) -> io::Result<()> {
+    fn serve(&mut self, answer: &impl Fn(Request, Uid) -> Result<String, String>) -> io::Result<()> {
         self.flush()?;
         if !self.closing && self.unsent.len() <= UNSENT {
             let mut buffer = [0; LINE];
@@ -211,7 +234,7 @@ impl Client {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(n) => {
                     self.alive = Instant::now();
-                    self.take(&buffer[..n], status);
+                    self.take(&buffer[..n], answer);
                 }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => {}
                 Err(e) => return Err(e),
@@ -221,15 +244,18 @@ impl Client {
         if self.closing && self.unsent.is_empty() { Err(ErrorKind::InvalidData.into()) } else { Ok(()) }
     }
 
-    fn take(&mut self, bytes: &[u8], status: &impl Fn() -> Status) {
+    fn take(&mut self, bytes: &[u8], answer: &impl Fn(Request, Uid) -> Result<String, String>) {
         for byte in bytes {
             if self.closing {
                 return;
             }
             if *byte == b'\n' {
                 let line = std::mem::take(&mut self.line);
-                let answer = answer(&line, status);
-                self.say(&answer);
+                let request = serde_json::from_slice::<Request>(&line).map_err(|e| {
+                    format!("no request: {e}; allowed is {{\"get\":\"status\"}} or {{\"get\":\"programs\"}}")
+                });
+                let line = request.and_then(|request| answer(request, self.uid));
+                self.say(&line.unwrap_or_else(|error| refusal(&error)));
             } else if self.line.len() + 1 >= LINE {
                 self.say(&refusal(&format!("a request is one line of less than {LINE} bytes")));
                 self.closing = true;
@@ -256,16 +282,6 @@ impl Client {
             }
         }
         Ok(())
-    }
-}
-
-/// The answer to one line, newline included.
-fn answer(line: &[u8], status: &impl Fn() -> Status) -> String {
-    match serde_json::from_slice::<Request>(line) {
-        Ok(Request { get: Wanted::Status }) => {
-            status().to_line().unwrap_or_else(|e| refusal(&format!("the status cannot be written: {e}")))
-        }
-        Err(e) => refusal(&format!("no request: {e}; allowed is {{\"get\":\"status\"}}")),
     }
 }
 

@@ -188,7 +188,9 @@ pub enum Reason {
 }
 
 impl Reason {
-    const ALL: [Self; 6] = [Self::Version, Self::Malformed, Self::Descriptors, Self::User, Self::Full, Self::Internal];
+    /// All of them, by their number in a packet, from 1.
+    pub const ALL: [Self; 6] =
+        [Self::Version, Self::Malformed, Self::Descriptors, Self::User, Self::Full, Self::Internal];
 
     /// Whether asking again later cannot help.
     pub const fn is_final(self) -> bool {

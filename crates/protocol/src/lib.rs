@@ -13,6 +13,7 @@ pub mod page;
 pub mod plant;
 #[cfg(not(loom))]
 mod plant;
+pub mod programs;
 pub mod ring;
 mod ring_error;
 pub mod shared;

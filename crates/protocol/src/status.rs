@@ -35,8 +35,10 @@ pub struct Request {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wanted {
-    /// One [`Status`].
+    /// One [`Status`]: of a program.
     Status,
+    /// One [`crate::programs::Programs`]: of `deepumd`.
+    Programs,
 }
 
 /// The answer to a line that is no request.

@@ -1,0 +1,130 @@
+//! The engine in another process than the program: over a ring, a page and descriptors that were passed on.
+//!
+//! Differs from [`crate::embedded`] in four things. The driver's parts were attached by the program ([`Adopted`]). What the program counts
+//! as work is counted in the page, and its nudges come by a bell ([`Nudges`]). The budget may change, because others
+//! share the GPU ([`Running::set_budgets`]). And it may be killed at any moment and another may go on: so it takes the
+//! ring over from a reader that may be dead.
+//!
+//! Not here: where all this comes from, and when it ends (`daemon/`).
+
+use crate::migrate::UvmMover;
+use crate::nudges::{Nudges, pending_word};
+use crate::pending::Pending;
+use crate::sources::Notices;
+use crate::sync::lock;
+use crate::tables::Keeper;
+use crate::threads::{self, Drivers, Running};
+use crate::{Inputs, StartError};
+use deepum_core::event::Event;
+use deepum_core::units::{Bytes, DeviceId};
+use deepum_kmod_bridge::adopt::Adopted;
+use deepum_protocol::page::Page;
+use deepum_protocol::status::Pace;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// What belongs to an engine whose program is another process.
+#[derive(Debug)]
+pub struct Passed {
+    /// The driver's parts.
+    pub adopted: Adopted,
+    /// The page that both map.
+    pub page: Page,
+    /// The bell of the program's nudges; nothing where the engine looks by its own clock.
+    pub bell: Option<OwnedFd>,
+    /// Which tables are the program's; 0 where that is not known.
+    pub workload: u64,
+}
+
+/// How much of a GPU a program uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Which GPU.
+    pub device: DeviceId,
+    /// Bytes it holds.
+    pub managed: Bytes,
+    /// Of these on the GPU.
+    pub resident: Bytes,
+    /// Launches issued.
+    pub launches: u64,
+}
+
+/// Starts an engine's threads for another process. `inputs` must be of the same ring and page.
+///
+/// # Errors
+/// [`StartError`]: a ring that nobody of ours wrote, or no threads.
+pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError> {
+    let Passed { adopted: Adopted { support, space, queue }, page, bell, workload } = passed;
+    threads::quiet_panics();
+    // Whoever read it before is gone, or is not allowed to be there; a reader that takes over and lets go leaves it free.
+    drop(inputs.ring.recover().map_err(|e| StartError(e.to_string()))?);
+    if let Some(warning) = support.warning() {
+        (inputs.say)(&warning);
+    }
+    let notices = queue.map(|queue| Box::new(queue) as Box<dyn Notices>);
+    if let Err(why) = &notices {
+        (inputs.say)(why);
+    }
+    let pending = Arc::new(Pending::over(pending_word(page)));
+    let pace = if bell.is_some() { Pace::Driven } else { Pace::Polling };
+    let tables = if workload == 0 { Ok(None) } else { Keeper::open(&inputs.config, workload, pace == Pace::Driven) };
+    let tables = tables.unwrap_or_else(|why| {
+        (inputs.say)(&why);
+        None
+    });
+    let drivers = Drivers {
+        tables,
+        notices,
+        mover: Box::new(UvmMover(space)),
+        pace,
+        driver: support.version().map(ToString::to_string),
+        pending: Arc::clone(&pending),
+    };
+    let running = Running::start(inputs, drivers)?;
+    page.engine().store(std::process::id().into(), std::sync::atomic::Ordering::Release);
+    if let Some(bell) = bell {
+        let nudges = Nudges::over(page, bell);
+        let hearer = Arc::clone(&running);
+        let body = move || {
+            while nudges.wait().is_ok() {
+                if let Some(token) = nudges.take(&pending) {
+                    hearer.gate.pass_on(token);
+                }
+            }
+            hearer.turn_off("the program's nudges can no longer be heard".to_owned());
+        };
+        let failed = Arc::clone(&running);
+        threads::spawn("deepum-nudge", body, move |why| failed.turn_off(why)).map_err(StartError)?;
+    }
+    // There may have been nudges before there was anybody to hear them.
+    running.nudge();
+    Ok(running)
+}
+
+impl Running {
+    /// What the program may fill from now on. More than that is evicted.
+    pub fn set_budgets(&self, budgets: &[(DeviceId, Bytes)]) {
+        // Work from the moment that anybody could see it.
+        let token = self.pending.token();
+        let mut world = lock(&self.world);
+        for (id, bytes) in budgets {
+            if let Some(gpu) = world.gpus.iter_mut().find(|gpu| gpu.facts.id == *id) {
+                gpu.engine.on(&Event::Budget { bytes: *bytes }, &mut gpu.commands);
+            }
+        }
+        drop(world);
+        self.gate.pass_on(token);
+    }
+
+    /// How much the program uses; waits for the end of a turn.
+    pub fn usage(&self) -> Vec<Usage> {
+        let world = lock(&self.world);
+        let shared = self.ring.shared();
+        let of = |gpu: &crate::world::Gpu| {
+            let snapshot = gpu.engine.snapshot();
+            let launches = shared.issued(gpu.facts.id).0;
+            Usage { device: gpu.facts.id, managed: snapshot.managed, resident: snapshot.on_device, launches }
+        };
+        world.gpus.iter().map(of).collect()
+    }
+}
