@@ -7,8 +7,7 @@
 //! memfd ([`Lent`]). `UVM_MIGRATE` acts on the address space of the *file*, whoever calls (facts 2.6, 4.1); the queue is memory, which
 //! anybody can map who has the memfd ([`Adopted`]).
 //!
-//! Invariants: the tracker's life is the program's: what adopts it stops nothing when it goes, so that another can go on
-//! with it; the memory stays mapped and pinned as long as the lender keeps [`LentQueue`]. Of a lender nothing is believed: the memory's
+//! Invariants: the tracker's life is the program's, which attaches one for each engine: what adopts it stops nothing when it goes; the memory stays mapped and pinned as long as the lender keeps [`LentQueue`]. Of a lender nothing is believed: the memory's
 //! length and seal are checked, and its contents are read as the driver's are.
 //! Not here: how descriptors travel, and whether they are what they are said to be.
 
@@ -131,8 +130,6 @@ pub struct HandedQueue {
     pub memory: OwnedFd,
     /// Notices it has room for.
     pub entries: u32,
-    /// Whether somebody else read it before; what waits in it then is left out, because it tells of another time.
-    pub used: bool,
 }
 
 /// What can be done with it.
@@ -161,11 +158,7 @@ impl Adopted {
         let queue = queue.and_then(|handed| {
             let memory = QueueMemory::of_file(handed.entries, handed.memory.as_fd()).map_err(|e| e.to_string())?;
             let tracker = Tracker::new(kernel, handed.tracker, memory, false);
-            let mut queue = ToolsQueue::new(tracker, Arc::clone(&space), !support.is_known());
-            if handed.used {
-                queue.skip();
-            }
-            Ok(queue)
+            Ok(ToolsQueue::new(tracker, Arc::clone(&space), !support.is_known()))
         });
         Ok(Self { support, space, queue })
     }

@@ -148,16 +148,6 @@ impl ToolsQueue {
         }
     }
 
-    /// Leaves out what waits, and what was dropped so far: it was said to somebody else.
-    pub(crate) fn skip(&mut self) {
-        let capacity = self.tracker.memory.capacity();
-        self.get = self.put() & (capacity - 1);
-        self.give_back();
-        let mut said = Vec::new();
-        self.lost(&mut said);
-        self.stats = QueueStats::default();
-    }
-
     /// Whether there is nothing to read; two loads, no system call.
     pub fn is_empty(&self) -> bool {
         self.broken.is_some() || self.put() == self.get

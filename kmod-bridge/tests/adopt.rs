@@ -26,7 +26,7 @@ fn copy(fd: impl AsFd) -> OwnedFd {
 }
 
 /// As another process would see it; the address space goes over, since the fake driver knows it by number.
-fn hand(lent: &Lent, uvm: OwnedFd, used: bool) -> Handed {
+fn hand(lent: &Lent, uvm: OwnedFd) -> Handed {
     let queue = lent.queue.as_ref().unwrap();
     Handed {
         driver: lent.support.version().cloned(),
@@ -36,7 +36,6 @@ fn hand(lent: &Lent, uvm: OwnedFd, used: bool) -> Handed {
             tracker: copy(queue.tracker()),
             memory: copy(queue.memory()),
             entries: queue.entries(),
-            used,
         }),
     }
 }
@@ -53,7 +52,7 @@ fn notices_cross_and_pages_move_by_the_passed_descriptors() {
         let (fake, kernel, mut lent) = lend(Fake::new(shape, version), 8);
         let uvm = std::mem::replace(&mut lent.uvm, Err(Unavailable::NoVaSpace { tried: 0 })).unwrap();
         assert_eq!(lent.queue.as_ref().unwrap().bytes(), 8192);
-        let adopted = Adopted::open(kernel, hand(&lent, uvm, false)).unwrap();
+        let adopted = Adopted::open(kernel, hand(&lent, uvm)).unwrap();
         let mut queue = adopted.queue.unwrap();
         // Twice as many as there is room for: so room is given back to the driver through the other mapping.
         for round in 0..4 {
@@ -69,30 +68,16 @@ fn notices_cross_and_pages_move_by_the_passed_descriptors() {
 }
 
 #[test]
-fn who_adopts_stops_nothing_when_it_goes_and_the_next_hears_only_what_is_new() {
+fn who_adopts_stops_nothing_when_it_goes_and_the_lender_stops_it() {
     let (fake, kernel, mut lent) = lend(Fake::new(Shape::D580, "580.65.06"), 4);
     let uvm = std::mem::replace(&mut lent.uvm, Err(Unavailable::NoVaSpace { tried: 0 })).unwrap();
-    let handed = hand(&lent, uvm, false);
-    let again = hand(&lent, copy(&handed.uvm), true);
-    let first = Adopted::open(Arc::clone(&kernel), handed).unwrap();
+    let adopted = Adopted::open(kernel, hand(&lent, uvm)).unwrap();
     let enabled = fake.state.lock().unwrap().enabled;
-    drop(first.queue);
-    assert_eq!(fake.state.lock().unwrap().enabled, enabled, "events are still wanted");
-    for i in 0..6 {
-        fake.put(fault(OUR_GPU, 1, (40 + i) * MIB2, 1, 100));
-    }
-    let second = Adopted::open(kernel, again).unwrap();
-    let mut queue = second.queue.unwrap();
-    assert!(queue.is_empty());
-    assert_eq!(queue.stats().lost, 0, "what nobody read is no loss of the new reader's");
-    fake.put(fault(OUR_GPU, 2, 90 * MIB2, 1, 100));
-    fake.put(fault(OUR_GPU, 2, 91 * MIB2, 1, 100));
-    let mut notices = Vec::new();
-    queue.drain(&mut notices).unwrap();
-    assert_eq!(queue.stats().entries, 2);
-    drop(queue);
+    assert_ne!(enabled, 0);
+    drop(adopted.queue.unwrap());
+    assert_eq!(fake.state.lock().unwrap().enabled, enabled);
     drop(lent);
-    assert_eq!(fake.state.lock().unwrap().enabled, 0, "the lender stops it");
+    assert_eq!(fake.state.lock().unwrap().enabled, 0);
 }
 
 #[test]
@@ -100,7 +85,7 @@ fn memory_that_is_too_short_or_may_become_so_is_refused_by_name() {
     let (_fake, kernel, mut lent) = lend(Fake::new(Shape::D580, "580.65.06"), 8);
     let uvm = std::mem::replace(&mut lent.uvm, Err(Unavailable::NoVaSpace { tried: 0 })).unwrap();
     let refusal = |memory: OwnedFd, entries: u32| {
-        let mut handed = hand(&lent, copy(&uvm), false);
+        let mut handed = hand(&lent, copy(&uvm));
         let queue = handed.queue.as_mut().unwrap();
         (queue.memory, queue.entries) = (memory, entries);
         Adopted::open(Arc::clone(&kernel), handed).unwrap().queue.unwrap_err()

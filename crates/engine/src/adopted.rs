@@ -2,7 +2,7 @@
 //!
 //! Differs from [`crate::embedded`] in four things. The driver's parts were attached by the program ([`Adopted`]). What the program counts
 //! as work is counted in the page, and its nudges come by a bell ([`Nudges`]). The budget may change, because others
-//! share the GPU ([`Running::set_budgets`]). And it may be killed at any moment and another may go on: so it takes the
+//! share the GPU ([`Running::set_budget`]). And it may be killed at any moment and another may go on: so it takes the
 //! ring over from a reader that may be dead.
 //!
 //! Not here: where all this comes from, and when it ends (`daemon/`).
@@ -15,10 +15,8 @@ use crate::sync::lock;
 use crate::tables::Keeper;
 use crate::threads::{self, Drivers, Running};
 use crate::{Inputs, StartError};
-use deepum_core::event::Event;
 use deepum_core::units::{Bytes, DeviceId};
 use deepum_kmod_bridge::adopt::Adopted;
-use deepum_protocol::page::Page;
 use deepum_protocol::status::Pace;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -28,8 +26,6 @@ use std::sync::Arc;
 pub struct Passed {
     /// The driver's parts.
     pub adopted: Adopted,
-    /// The page that both map.
-    pub page: Page,
     /// The bell of the program's nudges; nothing where the engine looks by its own clock.
     pub bell: Option<OwnedFd>,
     /// Which tables are the program's; 0 where that is not known.
@@ -49,12 +45,13 @@ pub struct Usage {
     pub launches: u64,
 }
 
-/// Starts an engine's threads for another process. `inputs` must be of the same ring and page.
+/// Starts an engine's threads for another process. `inputs` are of the ring and page that both processes map.
 ///
 /// # Errors
 /// [`StartError`]: a ring that nobody of ours wrote, or no threads.
 pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError> {
-    let Passed { adopted: Adopted { support, space, queue }, page, bell, workload } = passed;
+    let Passed { adopted: Adopted { support, space, queue }, bell, workload } = passed;
+    let page = inputs.page;
     threads::quiet_panics();
     // Whoever read it before is gone, or is not allowed to be there; a reader that takes over and lets go leaves it free.
     drop(inputs.ring.recover().map_err(|e| StartError(e.to_string()))?);
@@ -72,10 +69,13 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
         (inputs.say)(&why);
         None
     });
+    let discards = space.discards().map_err(str::to_owned);
     let drivers = Drivers {
+        discards,
         tables,
         notices,
-        mover: Box::new(UvmMover(space)),
+        mover: Arc::new(UvmMover(space)),
+        hand_outs: Arc::new(page.hand_outs()),
         pace,
         driver: support.version().map(ToString::to_string),
         pending: Arc::clone(&pending),
@@ -102,20 +102,6 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
 }
 
 impl Running {
-    /// What the program may fill from now on. More than that is evicted.
-    pub fn set_budgets(&self, budgets: &[(DeviceId, Bytes)]) {
-        // Work from the moment that anybody could see it.
-        let token = self.pending.token();
-        let mut world = lock(&self.world);
-        for (id, bytes) in budgets {
-            if let Some(gpu) = world.gpus.iter_mut().find(|gpu| gpu.facts.id == *id) {
-                gpu.engine.on(&Event::Budget { bytes: *bytes }, &mut gpu.commands);
-            }
-        }
-        drop(world);
-        self.gate.pass_on(token);
-    }
-
     /// How much the program uses; waits for the end of a turn.
     pub fn usage(&self) -> Vec<Usage> {
         let world = lock(&self.world);

@@ -59,7 +59,7 @@ pub struct World {
 pub struct Gpu {
     pub(crate) facts: DeviceFacts,
     pub(crate) engine: Engine,
-    pub(crate) commands: Commands,
+    commands: Commands,
 }
 
 /// What this package counts by itself.

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use deepum_config::{Config, TablesIn};
 use deepum_core::units::Bytes;
 use deepum_engine::adopted::Passed;
+use deepum_engine::mapping::Mapping;
 use deepum_engine::{DeviceFacts, Inputs, packet};
 use deepum_kmod_bridge::adopt::{Adopted, Handed, HandedQueue};
 use deepum_kmod_bridge::{DriverVersion, Gpu, Linux, Uuid};
@@ -16,8 +17,6 @@ use deepum_protocol::control::{Descriptor, Hello, PACKET_BYTES, Packet, Reason};
 use deepum_protocol::page::{Page, PageError};
 use deepum_protocol::ring::{Ring, RingError};
 use nix::fcntl::{FcntlArg, fcntl};
-use nix::sys::mman::{MapFlags, ProtFlags, mmap};
-use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
@@ -93,7 +92,6 @@ pub(super) fn adopt(
             memory: take(Descriptor::ToolsMemory)?,
             tracker: take(Descriptor::Tools)?,
             entries: queue.entries,
-            used: hello.attachment > 1,
         }),
         Err(why) => Err(why.clone()),
     };
@@ -113,15 +111,9 @@ pub(super) fn adopt(
         (TablesIn::Usual, Some(folder)) if !hello.driven => TablesIn::Folder(folder.clone()),
         (as_it_says, Some(_)) => as_it_says,
     };
-    let inputs = Inputs {
-        ring,
-        progress: page.progress(),
-        gates: page.gates(),
-        devices: hello.devices.iter().zip(&start.budgets).map(facts).collect(),
-        config,
-        say,
-    };
-    Ok((inputs, Passed { adopted, page, bell: hello.driven.then_some(bell), workload: hello.workload }))
+    let inputs =
+        Inputs { ring, page, devices: hello.devices.iter().zip(&start.budgets).map(facts).collect(), config, say };
+    Ok((inputs, Passed { adopted, bell: hello.driven.then_some(bell), workload: hello.workload }))
 }
 
 const fn of_ring(error: RingError) -> Reason {
@@ -134,14 +126,6 @@ const fn of_page(error: PageError) -> Reason {
 
 /// The words of a memfd, until the process ends.
 fn map(fd: &OwnedFd, bytes: Bytes) -> Result<&'static [AtomicU64], (Reason, String)> {
-    let refuse = |why: String| (Reason::Descriptors, why);
-    let count = usize::try_from(bytes.get() / 8).ok();
-    let len =
-        count.and_then(|count| NonZeroUsize::new(count * 8)).ok_or_else(|| refuse("memory of no size".to_owned()))?;
-    // SAFETY: a new mapping at an address the kernel picks.
-    let at = unsafe { mmap(None, len, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, MapFlags::MAP_SHARED, fd, 0) }
-        .map_err(|e| refuse(format!("memory of {bytes} that cannot be mapped: {e}")))?;
-    // SAFETY: as many words as the file was seen to have, and by its seals keeps; aligned to a page, never unmapped; both processes
-    // use it as atomics only, and any bytes are words.
-    Ok(unsafe { std::slice::from_raw_parts(at.as_ptr().cast_const().cast(), len.get() / 8) })
+    let words = usize::try_from(bytes.get() / 8).unwrap_or(usize::MAX);
+    Mapping::adopt(fd, words).map_err(|e| (Reason::Descriptors, format!("memory of the program: {e}")))
 }

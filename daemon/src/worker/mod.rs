@@ -173,7 +173,9 @@ fn obey(running: &Running, pipe: &OwnedFd, connection: &OwnedFd) -> Option<End> 
         Ok(Some(Order::Budgets(budgets))) => {
             let shares: Vec<(DeviceId, Bytes)> =
                 running.usage().iter().map(|usage| usage.device).zip(budgets.into_iter().map(Bytes)).collect();
-            running.set_budgets(&shares);
+            for (device, share) in &shares {
+                running.set_budget(*device, *share);
+            }
             // For information, so it may get lost.
             let _ = report::send_now(connection.as_fd(), &Packet::Budget(shares).to_bytes());
             None
