@@ -37,6 +37,16 @@ impl Watched {
         Ok(Self(child))
     }
 
+    /// Processor time it has taken so far, all its threads; none once it has ended.
+    pub fn cpu_seconds(&self) -> Option<f64> {
+        // `PID (name) state …`, the name may hold anything; user and system time are the 12th and 13th words after it.
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).ok()?;
+        let mut words = stat.rsplit_once(')')?.1.split_whitespace().skip(11).map(str::parse::<f64>);
+        let ticks = words.next()?.ok()? + words.next()?.ok()?;
+        let rate = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
+        (ticks > 0.0).then(|| ticks / rate as f64)
+    }
+
     /// How it ended, if it has.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.0.try_wait()?)

@@ -43,6 +43,9 @@ pub struct Network {
     /// Data set whose shapes the data have, and whose choice that is.
     pub data: String,
     pub batches: Vec<u32>,
+    /// Batches of our own beside the paper's: where our program does not fit, and the paper's are below that.
+    #[serde(default)]
+    pub more: Vec<u32>,
     /// The batch of sections that take one; the middle one otherwise.
     pub batch: Option<u32>,
     /// More keys for the device.
@@ -79,6 +82,8 @@ pub struct Figures {
 pub struct Speed {
     pub networks: Vec<String>,
     pub paper_average: f64,
+    /// What is to be said of rows that fit.
+    pub fits: String,
     /// No row may be below this.
     pub least: f64,
 }
@@ -247,6 +252,11 @@ impl Manifest {
 }
 
 impl Network {
+    /// The paper's batches, then ours.
+    pub fn all_batches(&self) -> impl Iterator<Item = u32> {
+        self.batches.iter().chain(&self.more).copied()
+    }
+
     /// The batch of sections that take one.
     pub fn one_batch(&self) -> u32 {
         self.batch.unwrap_or(self.batches[self.batches.len() / 2])

@@ -40,8 +40,9 @@ pub struct Measured {
     pub launches_exact: u64,
     /// Of the correlation tables, at the end.
     pub tables: Option<TableSizes>,
-    /// Real time it took.
+    /// Real time it took, and processor time.
     pub wall_seconds: f64,
+    pub cpu_seconds: f64,
 }
 
 /// How a run ended.
@@ -105,7 +106,9 @@ impl Bench<'_> {
             words.extend(["--status".into(), self.deepum.clone().into(), status.clone().into()]);
         }
         let mut child = Watched::start(&launch, &words, &output, &environment(run))?;
+        let mut cpu_seconds = 0.0;
         let ended = loop {
+            cpu_seconds = child.cpu_seconds().unwrap_or(cpu_seconds);
             if let Some(ended) = child.ended()? {
                 break ended;
             }
@@ -151,6 +154,7 @@ impl Bench<'_> {
             launches_exact: row.launches_decoded_exactly,
             tables,
             wall_seconds: started.elapsed().as_secs_f64(),
+            cpu_seconds,
         })
     }
 }

@@ -147,7 +147,7 @@ impl Manifest {
             rows.push(Row { section, id, network: network.id.clone(), batch, vary, runs });
         };
         for network in self.each(&self.fig9a.networks) {
-            for &batch in &network.batches {
+            for batch in network.all_batches() {
                 let runs = [Mode::Demand, Mode::DeepUm, Mode::Unlimited].map(|mode| self.run(network, batch, mode));
                 add(Section::Fig9a, network, batch, String::new(), runs.to_vec());
             }
@@ -163,7 +163,7 @@ impl Manifest {
             add(Section::Tab4, network, batch, String::new(), vec![ours, paper]);
         }
         for network in self.each(&self.tab5.networks) {
-            for &batch in &network.batches {
+            for batch in network.all_batches() {
                 let runs = [Mode::Demand, Mode::DeepUm].map(|mode| self.run(network, batch, mode));
                 add(Section::Tab5, network, batch, String::new(), runs.to_vec());
             }

@@ -82,6 +82,7 @@ mod tests {
             args: Vec::new(),
             data: String::new(),
             batches: vec![first],
+            more: Vec::new(),
             batch: None,
             keys: Vec::new(),
             seconds: 1.0,
@@ -114,6 +115,7 @@ mod tests {
                 launches_exact: 1,
                 tables: None,
                 wall_seconds: 0.0,
+                cpu_seconds: 0.0,
             })
         });
         (found, asked)

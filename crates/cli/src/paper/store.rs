@@ -116,6 +116,7 @@ mod tests {
             launches_exact: 1,
             tables: None,
             wall_seconds: 0.25,
+            cpu_seconds: 0.125,
         }
     }
 

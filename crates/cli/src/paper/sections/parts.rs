@@ -15,7 +15,7 @@ pub fn ablation(view: &mut View<'_>) -> Part {
         let mut line =
             vec![view.manifest.network(&row.network).name.clone(), row.batch.to_string(), show(seconds[0], 3)];
         line.extend(seconds[1..].iter().map(|s| {
-            Option::zip(*s, seconds[0]).map_or("–".to_owned(), |(s, of)| format!("{s:.3} (−{:.1} %)", cut(of, s)))
+            Option::zip(*s, seconds[0]).map_or("–".to_owned(), |(s, of)| format!("{s:.3} ({:+.1} %)", -cut(of, s)))
         }));
         part.lines.push(line);
         if let Some(all) = seconds.into_iter().collect::<Option<Vec<f64>>>() {
