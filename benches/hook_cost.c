@@ -1,10 +1,12 @@
-// Nanoseconds per launch as the program sees it: hook_cost [dormant|awake] [LAUNCHES]. Without the preload it measures the call alone.
+// Nanoseconds per launch as the program sees it: hook_cost [dormant|awake] [LAUNCHES] [launch|copy|elsewhere]. Without the preload it
+// measures the call alone. `copy` is a copy from managed memory to managed memory in place of a launch, `elsewhere` one of host memory.
 // Awake, the launches are recorded and progress is written; the ring is emptied between the batches, where no engine does it.
 #define _GNU_SOURCE
 #include "../tests/programs/check.h"
 #include <time.h>
 
 int cuMemAlloc_v2(uint64_t *, size_t);
+int cuMemcpyAsync(uint64_t, uint64_t, size_t, void *);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 
 enum { BATCH = 100, MOST = 1 << 20 };
@@ -18,7 +20,13 @@ static double now(void) {
     clock_gettime(CLOCK_MONOTONIC_RAW, &t);
     return t.tv_sec * 1e9 + t.tv_nsec;
 }
+static enum { LAUNCH, COPY } what;
+static uint64_t from, to;
 __attribute__((noinline)) void measured(void) {
+    if (what == COPY) {
+        for (int i = 0; i < BATCH; i++) cuMemcpyAsync(to, from, 4096, (void *)0x5000);
+        return;
+    }
     void *args[] = {&v[0], &v[1], &v[2], &v[3], &v[4], &n, &m, &x};
     for (int i = 0; i < BATCH; i++) cuLaunchKernel((void *)0x51, 64, 1, 1, 256, 1, 1, 0, (void *)0x5000, args, NULL);
 }
@@ -40,6 +48,8 @@ int main(int argc, char **argv) {
     CHECK(launches <= MOST && batches > 0);
     EQUAL(cuMemAlloc_v2(&p, 64 << 20), 0);
     for (int i = 0; i < 5; i++) v[i] = p + ((uint64_t)i << 23) + 512;
+    if (argc > 3 && strcmp(argv[3], "launch")) what = COPY;
+    from = what == COPY && !strcmp(argv[3], "copy") ? v[0] : 0x1000, to = from == v[0] ? v[1] : 0x2000;
     volatile uint64_t *r = ring();
     int awake = argc > 1 && !strcmp(argv[1], "awake");
     if (awake) CHECK(r != NULL);
@@ -52,7 +62,9 @@ int main(int argc, char **argv) {
         // There is no driver to move pages with, so the engine is off, and nobody else reads.
         if (awake) drain(r);
     }
-    if (r) EQUAL(r[RING_COUNTERS + LAUNCHES], (uint64_t)(batches + batches / 10) * BATCH);
+    uint64_t all = (uint64_t)(batches + batches / 10) * BATCH;
+    if (r) EQUAL(r[RING_COUNTERS + LAUNCHES], what == LAUNCH ? all : 0);
+    if (r) EQUAL(r[RING_COUNTERS + COPIES], awake && from == v[0] ? all : 0);
     if (awake) EQUAL(r[RING_DROPPED], 0);
     qsort(sample, batches, sizeof *sample, order);
     printf("%.1f %.1f\n", sample[batches / 2], sample[batches * 99 / 100]);

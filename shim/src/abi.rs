@@ -86,3 +86,133 @@ pub const PARAM_END: usize = 0;
 pub const PARAM_BUFFER: usize = 1;
 /// The next word is the address of their size.
 pub const PARAM_BUFFER_SIZE: usize = 2;
+
+/// An offset in three dimensions: `cudaPos`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Pos {
+    pub x: usize,
+    pub y: usize,
+    pub z: usize,
+}
+
+/// One end of a copy described to the runtime: an array, or else pitched memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RuntimeEnd {
+    pub array: Ptr,
+    pub pos: Pos,
+    pub memory: PitchedPtr,
+}
+
+/// `cudaMemcpy3DParms`; the direction, which ends it, is not read.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RuntimeCopy {
+    pub src: RuntimeEnd,
+    pub dst: RuntimeEnd,
+    pub extent: Extent,
+}
+
+/// `cudaMemcpy3DPeerParms`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct RuntimePeerCopy {
+    pub src: RuntimeEnd,
+    pub src_device: c_int,
+    pub dst: RuntimeEnd,
+    pub dst_device: c_int,
+    pub extent: Extent,
+}
+
+/// What an end of a driver copy is: `CUmemorytype`.
+pub const MEMORY_HOST: c_uint = 1;
+/// Named by its device address.
+pub const MEMORY_DEVICE: c_uint = 2;
+/// Named by its device address, wherever it is.
+pub const MEMORY_UNIFIED: c_uint = 4;
+
+/// One end of a `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DriverEnd2d {
+    pub x: usize,
+    pub y: usize,
+    pub kind: c_uint,
+    pub host: DevPtr,
+    pub device: DevPtr,
+    pub array: Ptr,
+    pub pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DriverCopy2d {
+    pub src: DriverEnd2d,
+    pub dst: DriverEnd2d,
+    pub width: usize,
+    pub height: usize,
+}
+
+/// One end of a `CUDA_MEMCPY3D` or `CUDA_MEMCPY3D_PEER`, whose word for a context is reserved in the other.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DriverEnd3d {
+    pub x: usize,
+    pub y: usize,
+    pub z: usize,
+    pub lod: usize,
+    pub kind: c_uint,
+    pub host: DevPtr,
+    pub device: DevPtr,
+    pub array: Ptr,
+    pub context: Ptr,
+    pub pitch: usize,
+    pub height: usize,
+}
+
+/// `CUDA_MEMCPY3D`, `CUDA_MEMCPY3D_PEER`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct DriverCopy3d {
+    pub src: DriverEnd3d,
+    pub dst: DriverEnd3d,
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+}
+
+/// One end of a box of a batch, the same in both APIs. What `kind` calls an array begins with its handle.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BoxEnd {
+    pub kind: c_uint,
+    pub address: DevPtr,
+    /// In elements, which are bytes unless the other end is an array; 0 is "as the extent".
+    pub row: usize,
+    /// As above.
+    pub layer: usize,
+    pub hint: u64,
+}
+
+/// `cudaMemcpyOperandTypePointer`, `CU_MEMCPY_OPERAND_TYPE_POINTER`.
+pub const BOX_POINTER: c_uint = 1;
+
+/// `cudaMemcpy3DBatchOp`, `CUDA_MEMCPY3D_BATCH_OP`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct BoxCopy {
+    pub src: BoxEnd,
+    pub dst: BoxEnd,
+    pub extent: Extent,
+    pub order: c_uint,
+    pub flags: c_uint,
+}
+
+const _: () = {
+    // As in the headers of `nvidia-cuda-runtime` 12.8.90 and 13.0.96.
+    assert!(size_of::<RuntimeCopy>() == 152 && size_of::<RuntimePeerCopy>() == 168);
+    assert!(size_of::<DriverCopy2d>() == 128 && size_of::<DriverCopy3d>() == 200);
+    assert!(size_of::<BoxEnd>() == 40 && size_of::<BoxCopy>() == 112);
+};

@@ -17,7 +17,7 @@ use crate::abi::{Ptr, SUCCESS, Status};
 use crate::fence::ours;
 use crate::interpose::Entry;
 use crate::real::{Lib, genuine, real_dlsym, real_dlsym_address};
-use crate::symbols::TABLE;
+use crate::symbols;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// What the stub does next: returned in two registers.
@@ -89,7 +89,7 @@ fn entry(name: &CStr) -> Option<&'static Entry> {
     if !(bytes.starts_with(b"cu") || bytes.starts_with(b"__cu") || bytes.starts_with(b"_ZN3c10")) {
         return None;
     }
-    TABLE.iter().find(|e| e.name == name)
+    symbols::rows().find(|e| e.name == name)
 }
 
 /// The newest CUDA version whose variants of our rows were checked (as libcudart 13.2 requests them, facts 20.3).
@@ -100,7 +100,7 @@ const PER_THREAD: u64 = 2;
 /// Ours for a driver function that was asked for by its base name and answered with `real`.
 fn driver_entry(name: &CStr, version: u32, per_thread: bool, real: Ptr) -> Option<&'static Entry> {
     let base = name.to_bytes();
-    let rows = || TABLE.iter().filter(|e| e.lib == Lib::Cuda && variant_of(e.name.to_bytes(), base));
+    let rows = || symbols::rows().filter(|e| e.lib == Lib::Cuda && variant_of(e.name.to_bytes(), base));
     if let Some(same) = rows().find(|e| (e.genuine)() == real as usize) {
         return Some(same);
     }
@@ -108,15 +108,20 @@ fn driver_entry(name: &CStr, version: u32, per_thread: bool, real: Ptr) -> Optio
     if version > CHECKED {
         return None;
     }
-    let twin = |e: &&Entry| e.name.to_bytes().ends_with(b"_ptsz");
+    let twin = |e: &&Entry| without_twin(e.name.to_bytes()).is_some();
     let newest = |twins: bool| rows().filter(move |e| twin(e) == twins && e.since <= version).max_by_key(|e| e.since);
     per_thread.then(|| newest(true)).flatten().or_else(|| newest(false))
 }
 
-/// Whether `symbol` is `base`, or `base` with a version or a `_ptsz` behind it.
+/// The name of a function for per-thread default streams without what makes it one.
+fn without_twin(symbol: &[u8]) -> Option<&[u8]> {
+    symbol.strip_suffix(b"_ptsz").or_else(|| symbol.strip_suffix(b"_ptds"))
+}
+
+/// Whether `symbol` is `base`, or `base` with a version, a `_ptsz` or a `_ptds` behind it.
 fn variant_of(symbol: &[u8], base: &[u8]) -> bool {
     symbol.strip_prefix(base).is_some_and(|rest| {
-        let rest = rest.strip_suffix(b"_ptsz").unwrap_or(rest);
+        let rest = without_twin(rest).unwrap_or(rest);
         matches!(rest, b"" | b"_v2" | b"_v3")
     })
 }
@@ -134,7 +139,7 @@ unsafe fn exchange(status: Status, name: *const c_char, out: *mut Ptr, version: 
     // SAFETY: not null, so a C string.
     let name = unsafe { CStr::from_ptr(name) };
     if !real.is_null()
-        && !TABLE.iter().any(|e| (e.ours)() == real as usize)
+        && !symbols::rows().any(|e| (e.ours)() == real as usize)
         && let Some(entry) = driver_entry(name, version, per_thread, real)
         && (entry.genuine)() != 0
     {
@@ -189,7 +194,7 @@ const fn per_thread(flags: u64, default: bool) -> bool {
 }
 
 /// The version that the runtime itself asks for.
-fn runtime_version() -> u32 {
+pub fn runtime_version() -> u32 {
     let mut version = 0;
     let get = genuine!(Cudart, "cudaRuntimeGetVersion", fn(*mut c_int) -> Status);
     // SAFETY: the result is ours.
@@ -259,6 +264,8 @@ mod tests {
             ("cuLaunchKernelEx", "cuLaunchKernel", false),
             ("cuMemAllocAsync", "cuMemAlloc", false),
             ("cuGetProcAddress_v2", "cuGetProcAddress", true),
+            ("cuMemcpyDtoH_v2_ptds", "cuMemcpyDtoH", true),
+            ("cuMemcpyDtoHAsync_v2", "cuMemcpyDtoH", false),
         ] {
             assert_eq!(variant_of(symbol.as_bytes(), base.as_bytes()), is, "{symbol} of {base}");
         }
@@ -278,13 +285,17 @@ mod tests {
         assert_eq!(found(c"cuGetProcAddress", 12000, false), Some("cuGetProcAddress_v2"));
         assert_eq!(found(c"cuGetProcAddress", 11030, false), Some("cuGetProcAddress"));
         assert_eq!(found(c"cuLaunchKernel", CHECKED + 10, false), None);
+        assert_eq!(found(c"cuMemcpyDtoH", 7000, true), Some("cuMemcpyDtoH_v2_ptds"));
+        assert_eq!(found(c"cuMemcpyDtoH", 6050, true), Some("cuMemcpyDtoH_v2"));
+        assert_eq!(found(c"cuMemcpyBatchAsync", 12_080, true), Some("cuMemcpyBatchAsync_ptsz"));
+        assert_eq!(found(c"cuMemcpyBatchAsync", 13_000, false), Some("cuMemcpyBatchAsync_v2"));
     }
 
     #[test]
     fn rows_are_there_once() {
-        let mut names: Vec<_> = TABLE.iter().map(|e| e.name).collect();
+        let mut names: Vec<_> = symbols::rows().map(|e| e.name).collect();
         names.sort();
         assert!(names.windows(2).all(|w| w[0] != w[1]));
-        assert!(TABLE.iter().all(|e| (e.lib == Lib::Cuda) == (e.since > 0)), "a driver row says since when");
+        assert!(symbols::rows().all(|e| (e.lib == Lib::Cuda) == (e.since > 0)), "a driver row says since when");
     }
 }

@@ -14,6 +14,8 @@ pub struct Here {
     inside: Cell<bool>,
     /// Stack position of the outermost launch in progress; 0 is none. See [`crate::launch`].
     pub launch_frame: Cell<usize>,
+    /// The same for copies. See [`crate::copy`].
+    pub copy_frame: Cell<usize>,
     /// Hash of the library operation in progress; 0 is none. See [`crate::ops`].
     pub op: Cell<u64>,
     /// This thread's number, for its own default stream; 0 is "not yet given". See [`crate::streams`].
@@ -22,7 +24,13 @@ pub struct Here {
 
 thread_local! {
     static HERE: Here = const {
-        Here { inside: Cell::new(false), launch_frame: Cell::new(0), op: Cell::new(0), number: Cell::new(0) }
+        Here {
+            inside: Cell::new(false),
+            launch_frame: Cell::new(0),
+            copy_frame: Cell::new(0),
+            op: Cell::new(0),
+            number: Cell::new(0),
+        }
     };
 }
 

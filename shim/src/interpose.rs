@@ -11,6 +11,9 @@
 //! What unwinds out of a watched function (an exception of PyTorch's, a thread that is cancelled) goes on through us; panics of
 //! ours stay inside the fence ([`crate::fence`]).
 //!
+//! Copies have rows of their own, of two twins each, which become two `watch` rows; what such a row says is the stream, and how the
+//! arguments describe the copy ([`crate::copy`]).
+//!
 //! A row says the library, the CUDA version since which the driver hands this variant out (0 elsewhere), and what is
 //! returned if the library is not there at all.
 
@@ -31,7 +34,7 @@ pub struct Entry {
 macro_rules! interpose {
     ($(
         $(#[doc = $doc:literal])+
-        $kind:ident $lib:ident $since:literal $sym:ident ( $($a:ident : $t:ty),* ) $(-> $ret:ty [$missing:expr])?
+        $kind:ident $lib:ident $since:tt $sym:ident ( $($a:ident : $t:ty),* ) $(-> $ret:ty [$missing:expr])?
             $(, caller in $reg:literal)? => $hook:path;
     )*) => {
         /// Slots of the genuine functions, under their own names.
@@ -113,6 +116,61 @@ macro_rules! interpose {
     };
 }
 pub(crate) use interpose;
+
+/// Since when the driver hands out a twin for per-thread default streams of a function that it hands out since `version`.
+pub const fn twin_since(version: u32) -> u32 {
+    match version {
+        0 => 0,
+        1..7000 => 7000,
+        later => later,
+    }
+}
+
+macro_rules! interpose_copies {
+    ($(
+        #[doc = $doc:literal]
+        copy $lib:ident $since:literal [$sym:ident $(, $twin:ident)?] $args:tt => $stream:expr, $how:ident $what:tt;
+    )*) => {
+        /// One hook for each function, under its own name.
+        #[allow(non_camel_case_types, reason = "they are called as the C functions are")]
+        mod hooks {
+            use super::*;
+            $(
+                interpose_copies!(@hook $sym false $args => $stream, $how $what);
+                $(interpose_copies!(@hook $twin true $args => $stream, $how $what);)?
+            )*
+        }
+
+        interpose! {$(
+            #[doc = $doc]
+            watch $lib $since $sym $args -> Status [GONE] => hooks::$sym;
+            $(
+                #[doc = $doc]
+                watch $lib (twin_since($since)) $twin $args -> Status [GONE] => hooks::$twin;
+            )?
+        )*}
+    };
+    (@hook $sym:ident $per_thread:literal ( $($a:ident : $t:ty),* ) => $stream:expr, $how:ident ( $($what:expr),* )) => {
+        pub struct $sym;
+
+        impl $sym {
+            /// The copy begins.
+            #[allow(unused_variables, clippy::too_many_arguments, reason = "the function's own; a copy may not need all of them")]
+            pub unsafe fn before($($a: $t),*) -> Option<Note> {
+                let mut copy = crate::copy::begin($stream, $per_thread)?;
+                // SAFETY: the arguments are the program's own to this function.
+                #[allow(unused_unsafe, reason = "not every description has to be read")]
+                unsafe { copy.$how($($what),*) };
+                copy.end()
+            }
+            /// It was given to the driver.
+            pub fn after(note: Note, status: Status) {
+                crate::copy::after(&note, status);
+            }
+        }
+    };
+}
+pub(crate) use interpose_copies;
 
 /// Hooks of watched functions that want to know only how the call ended.
 macro_rules! when_over {

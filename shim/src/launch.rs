@@ -155,7 +155,7 @@ unsafe fn key(shared: &Shared<'_>, what: &What, pointers: &mut Pointers) -> Laun
 }
 
 /// Whether a stream is being captured.
-fn captures(stream: Ptr, per_thread: bool) -> bool {
+pub fn captures(stream: Ptr, per_thread: bool) -> bool {
     let ask = if per_thread {
         genuine!(Cuda, "cuStreamIsCapturing_ptsz", fn(Ptr, *mut c_int) -> Status)
     } else {
@@ -163,7 +163,7 @@ fn captures(stream: Ptr, per_thread: bool) -> bool {
     };
     let mut state = 0;
     // SAFETY: the stream is the program's own argument; the result is ours. An error (the default stream while another
-    // captures) means that this launch is refused, too.
+    // captures) means that the call is refused, too.
     ask.is_some_and(|ask| unsafe { ask(stream, &raw mut state) } == SUCCESS && state != 0)
 }
 

@@ -20,7 +20,9 @@ compile_error!("libdeepum.so knows the calling convention and dynamic linker of 
 mod abi;
 mod alloc;
 mod arguments;
+mod copy;
 mod doors;
+mod extent;
 mod fence;
 mod host;
 mod interpose;

@@ -1,15 +1,24 @@
 //! Everything we touch in a program, and why. One table answers every door: the link symbol, `dlsym`,
 //! `cuGetProcAddress`, and `cudaGetDriverEntryPoint`.
 //!
+//! Copies and memsets are many, and have a file of their own ([`copies`]).
+//!
 //! The one symbol exported beside these is `dlsym` itself (see [`crate::doors`]). A twin whose name ends in `_ptsz` is what code
 //! compiled for per-thread default streams calls: stream 0 means another stream there.
 
 use crate::abi::{
     Dev, DevPtr, Dim3, DriverLaunchConfig, Extent, PitchedPtr, Ptr, RuntimeLaunchConfig, Status, TorchDevice,
 };
-use crate::interpose::interpose;
+use crate::interpose::{Entry, interpose};
 use crate::{alloc, doors, kept, launch, names, ops, pt, query};
 use std::ffi::{c_char, c_int, c_uint};
+
+pub mod copies;
+
+/// Every row.
+pub fn rows() -> impl Iterator<Item = &'static Entry> {
+    TABLE.iter().chain(copies::TABLE)
+}
 
 /// `cudaErrorSharedObjectSymbolNotFound`, the same number in the driver API: the library is not loaded.
 const GONE: Status = 302;

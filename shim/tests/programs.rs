@@ -73,6 +73,12 @@ fn progress_is_written_and_the_gate_waited_for_while_awake() {
 }
 
 #[test]
+fn every_copy_of_managed_memory_is_one_place_in_the_sequence() {
+    passes("copies", plainly);
+    passes("copies12", plainly);
+}
+
+#[test]
 fn large_device_memory_becomes_managed_and_the_rest_says_why_not() {
     let said = passes("alloc", plainly);
     for part in ["error 801", "stream-ordered pools", "cuMemCreate memory", "CUDA IPC"] {
@@ -222,19 +228,22 @@ fn the_export_list_is_the_table() {
         .filter_map(|line| line.split_whitespace().last().map(str::to_owned))
         .collect();
     exported.sort();
-    // A row is `kind Lib since name(`; the macro that makes the export is the one that makes the table.
-    let mut table: Vec<String> = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/src/symbols.rs"))
-        .unwrap()
+    // A row is `kind Lib since name(`, of copies `copy Lib since [name, twin](`; the macro that makes the export is the one that
+    // makes the table.
+    let read = |file: &str| std::fs::read_to_string(format!("{}/src/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let mut table: Vec<String> = (read("symbols.rs") + &read("symbols/copies.rs"))
         .lines()
         .filter_map(|line| {
             let mut words = line.trim_start().splitn(4, ' ');
             let kind = words.next()?;
-            let name = words.nth(2)?.split('(').next()?;
-            ["watch", "replace", "replace_by_caller"].contains(&kind).then(|| name.to_owned())
+            let names = words.nth(2)?.split('(').next()?.trim_matches(['[', ']']);
+            let names = names.split(", ").map(str::to_owned).collect::<Vec<_>>();
+            ["watch", "replace", "replace_by_caller", "copy"].contains(&kind).then_some(names)
         })
+        .flatten()
         .chain(["dlsym".to_owned()])
         .collect();
     table.sort();
-    assert!(table.len() > 70);
+    assert!(table.len() > 200);
     assert_eq!(exported, table);
 }

@@ -12,7 +12,7 @@ int cudaMallocPitch(void **, size_t *, size_t, size_t), cudaMalloc3D(pitched *, 
 int cudaMemGetInfo(size_t *, size_t *), cudaIpcGetMemHandle(void *, void *), cudaGetDeviceProperties(char *, int);
 int cudaGetDriverEntryPoint(const char *, void **, uint64_t, int *);
 int cudaGetDriverEntryPointByVersion(const char *, void **, unsigned, uint64_t, int *);
-int cudaGetLastError(void), cudaDeviceReset(void);
+int cudaGetLastError(void), cudaDeviceReset(void), cudaMemsetAsync(void *, int, size_t, void *);
 int cuLaunchKernel(DK, void **extra), cuLaunchKernelEx(const driver_config *, void *, void **, void **);
 int cuStreamBeginCapture(void *), cuStreamEndCapture(void *, void **);
 int cuLaunchCooperativeKernel(DK), cuGraphLaunch(void *, void *), cuModuleUnload(void *);

@@ -90,6 +90,11 @@ int main(void) {
     report(p, 6 * MIB, -512);
     report(p, 0, -4 * (int64_t)MIB);
     for (int i = 0; i < 4; i++) EQUAL(*word(p, i) & (PINNED | (OPEN - 1)), i == 2 ? 0 : PINNED);
+    // So is what a captured copy names.
+    EQUAL(cudaStreamBeginCapture(NULL, 0), 0);
+    EQUAL(cudaMemsetAsync((char *)p + 4 * MIB, 0, 512, NULL), 0);
+    EQUAL(cudaStreamEndCapture(NULL, &graph), 0);
+    EQUAL(*word(p, 2) & (PINNED | (OPEN - 1)), PINNED);
     // It is closed before it goes back.
     WAITS(p, 2, EQUAL(cudaFree(p), 0));
     for (int i = 0; i < 4; i++) EQUAL(*word(p, i), 0);
@@ -112,6 +117,13 @@ int main(void) {
     fake_fail("cuLaunchKernel", 1);
     EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, plain, 0, NULL), 1);
     EQUAL(newest(), before + 1);
+    // So is a copy.
+    EQUAL(cudaMemsetAsync(own, 0, 512, NULL), 0);
+    EQUAL(newest(), before + 2);
+    fake_fail("cudaMemsetAsync", 1);
+    EQUAL(cudaMemsetAsync(own, 0, 512, NULL), 1);
+    EQUAL(newest(), before + 2);
+    EQUAL(slots_busy(), 0);
     ring()[RING_MODE] = 1;
     EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, plain, 0, NULL), 0);
     EQUAL(*(volatile uint64_t *)fake_progress(1), newest());

@@ -3,7 +3,8 @@
 //! Problem: the emulated device counts a program's launches and asks for one by its number ([`crate::pace`]); in the sequence that
 //! shim and engine use, copies have places, too.
 //!
-//! Idea: remember the places of the newest copies, and how many came before.
+//! Idea: remember the places of the newest copies, and how many came before. Copies are told while the engine is awake; how many there were
+//! until it woke, the ring's header says.
 //!
 //! Invariant: at most [`KEPT`] places are held; launches older than the oldest of them are over, and their answer does not matter.
 //!
@@ -22,9 +23,16 @@ pub struct Numbers {
     copies: VecDeque<u64>,
     /// Copies before those.
     before: u64,
+    /// The newest place when the engine woke; older launches were never told.
+    woke_at: u64,
 }
 
 impl Numbers {
+    /// The engine wakes, and is told what comes after the place `newest`; `copies` were before.
+    pub fn wake(&mut self, newest: LaunchSeq, copies: u64) {
+        *self = Self { copies: VecDeque::new(), before: copies, woke_at: newest.0 };
+    }
+
     /// A copy has this place. Told once for each of its ranges.
     pub fn copy(&mut self, seq: LaunchSeq) {
         let at = self.copies.partition_point(|&place| place < seq.0);
@@ -47,8 +55,8 @@ impl Numbers {
         }
     }
 
-    /// The place of the launch with this number, from 1.
-    pub fn place(&self, number: u64) -> LaunchSeq {
+    /// The place of the launch with this number, from 1; nothing for one issued before the engine woke.
+    pub fn place(&self, number: u64) -> Option<LaunchSeq> {
         let mut place = number.saturating_add(self.before);
         for &copy in &self.copies {
             if copy > place {
@@ -56,7 +64,7 @@ impl Numbers {
             }
             place += 1;
         }
-        LaunchSeq(place)
+        (place > self.woke_at).then_some(LaunchSeq(place))
     }
 }
 
@@ -82,7 +90,7 @@ mod tests {
             place += u64::from(letter != 'r');
         }
         for (number, want) in (1..).zip(launches) {
-            assert_eq!(numbers.place(number), want, "launch {number} of {what}");
+            assert_eq!(numbers.place(number), Some(want), "launch {number} of {what}");
         }
     }
 
@@ -94,6 +102,15 @@ mod tests {
     }
 
     #[test]
+    fn copies_that_were_never_told_count_from_when_the_engine_woke() {
+        let mut numbers = Numbers::default();
+        // Asleep: launch, copy, copy, launch. Awake: copy, launch, launch.
+        numbers.wake(LaunchSeq(4), 2);
+        numbers.copy(LaunchSeq(5));
+        assert_eq!([1, 2, 3, 4].map(|n| numbers.place(n)), [None, None, Some(LaunchSeq(6)), Some(LaunchSeq(7))]);
+    }
+
+    #[test]
     fn old_copies_are_forgotten_and_still_count() {
         let mut numbers = Numbers::default();
         for n in 1..=3 * KEPT as u64 {
@@ -101,7 +118,7 @@ mod tests {
         }
         assert_eq!(numbers.copies.len(), KEPT);
         for n in [2 * KEPT as u64 + 1, 3 * KEPT as u64] {
-            assert_eq!(numbers.place(n), LaunchSeq(2 * n - 1));
+            assert_eq!(numbers.place(n), Some(LaunchSeq(2 * n - 1)));
         }
     }
 }

@@ -265,11 +265,15 @@ impl World {
     }
 
     /// Tells the shim whether to send launches. Off is nobody's to take back.
-    fn set_mode(&self) {
+    fn set_mode(&mut self) {
         let shared = self.ring.ring().shared();
         let want = if self.awake() { Mode::Awake } else { Mode::Dormant };
         let have = shared.mode();
         if have != want && have != Mode::Off {
+            if want == Mode::Awake {
+                let first = self.gpus.first().map_or(DeviceId(0), |gpu| gpu.facts.id);
+                self.numbers.wake(shared.issued(first), shared.copies(first));
+            }
             shared.set_mode(want);
         }
     }
@@ -282,8 +286,8 @@ impl World {
     /// What the arguments of this launch of the first GPU name, ascending; nothing if it is over or unknown. Launches are numbered
     /// from 1, and copies are not counted.
     pub fn may_touch(&self, number: u64) -> Vec<UmBlock> {
-        let seq = self.numbers.place(number);
-        self.gpus.first().map_or_else(Vec::new, |gpu| gpu.engine.may_touch(seq))
+        let (Some(gpu), Some(seq)) = (self.gpus.first(), self.numbers.place(number)) else { return Vec::new() };
+        gpu.engine.may_touch(seq)
     }
 }
 

@@ -78,7 +78,7 @@ shim_counters! {
     LaunchesWithoutProgress = "launches_without_progress",
     /// Waits for the launch gate put into streams.
     GateWaits = "gate_waits",
-    /// Copies and memsets of managed memory that took a place in the sequence.
+    /// Copies and memsets of managed memory; each has a place in the sequence.
     Copies = "copies",
 }
 
@@ -133,12 +133,15 @@ impl Shared<'_> {
         given
     }
 
-    /// How many of the device's places are launches'.
+    /// How many of the device's places are copies'.
+    pub fn copies(&self, device: DeviceId) -> u64 {
+        self.launches_word(device).map_or(0, |_| self.words[COPIES + usize::from(device.0)].load(Ordering::Relaxed))
+    }
+
+    /// How many of them are launches'.
     pub fn launched(&self, device: DeviceId) -> u64 {
-        let copies = self.launches_word(device).map_or(0, |_| {
-            // Before the places: a copy takes its place first.
-            self.words[COPIES + usize::from(device.0)].load(Ordering::Relaxed)
-        });
+        // Copies first: each takes its place before it counts.
+        let copies = self.copies(device);
         self.issued(device).0.saturating_sub(copies)
     }
 

@@ -1,6 +1,6 @@
 // A cruel little libcuda.so.1: it counts every call, fails on request, and hands out addresses that nothing lies behind.
 #define _GNU_SOURCE
-#include "fake.h"
+#include "copies.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct { char name[48]; int calls, fail, end; void *jump; } table[128];
+static struct { char name[48]; int calls, fail, end; void *jump; } table[512];
 
 static int entry(const char *name) {
     int i = 0;
@@ -114,6 +114,9 @@ int cuStreamWriteValue64_v2(void *stream, uint64_t at, uint64_t value, unsigned 
     *(volatile uint64_t *)at = value;
     return 0;
 }
+int cuStreamWriteValue64_v2_ptsz(void *stream, uint64_t at, uint64_t value, unsigned flags) {
+    return cuStreamWriteValue64_v2(stream, at, value, flags);
+}
 static uint64_t waited_at, waited;
 // The launch that waits, or the gate word it waits for: a gate that is closed would hold this program for ever.
 int cuStreamWaitValue64_v2(void *stream, uint64_t at, uint64_t value, unsigned flags) {
@@ -152,6 +155,7 @@ int cuStreamEndCapture(void *stream, void **graph) {
     return 0;
 }
 int cuStreamIsCapturing(void *stream, int *out) { (void)stream; ENTER; *out = capturing; return 0; }
+int cuStreamIsCapturing_ptsz(void *stream, int *out) { (void)stream; ENTER; *out = capturing; return 0; }
 int cuModuleUnload(void *module) { (void)module; ENTER; return 0; }
 int cuFuncGetName(const char **out, void *f) { ENTER; *out = f == (void *)0x51 ? "_Z3onev" : "_Z3twov"; return 0; }
 int cuFuncGetParamInfo(void *f, size_t index, size_t *offset, size_t *size) {
@@ -168,12 +172,19 @@ int cuKernelGetName(const char **out, void *k) { (void)k; ENTER; *out = "_Z5thre
 int cuKernelGetParamInfo(void *k, size_t index, size_t *offset, size_t *size) { return cuFuncGetParamInfo(k, index, offset, size); }
 int cuIpcGetMemHandle(void *handle, uint64_t at) { (void)handle; ENTER; return fake_kind((void *)at) == 'm' ? 1 : 0; }
 
+// Copies take whatever they are given.
+#define DRIVER(name, twin) int name() { ENTER; return 0; } int name##twin() { ENTER; return 0; }
+DRIVER_COPIES
+
 // The variants this driver knows by (base name, version, per-thread).
 static void *look(const char *name, int version, uint64_t flags) {
     char symbol[64];
-    const char *newest = version >= 3020 ? "_v2" : "", *suffix[] = {flags & 2 ? "_ptsz" : newest, newest, ""};
+    // What became an array of copies in CUDA 12.8 got its second form in 13.0.
+    int own = version >= (strstr(name, "BatchAsync") ? 13000 : 3020), mine = flags & 2;
+    const char *suffix[] = {"_v2_ptsz", "_v2_ptds", "_ptsz", "_ptds", "_v2", ""};
     void *self = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY), *found = NULL;
-    for (int i = 0; i < 3 && !found; i++) {
+    for (int i = 0; i < 6 && !found; i++) {
+        if ((strstr(suffix[i], "_v2") && !own) || (strstr(suffix[i], "_pt") && !mine)) continue;
         strcat(strcpy(symbol, name), suffix[i]);
         if (!strcmp(symbol, "cuGetProcAddress_v2") && version < 12000) continue;
         // By its own versioned address, as a driver does: not through anybody's dlsym.
