@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Daemon, Parts, Program, alive, ask, open_files, until};
+use common::{Daemon, Parts, Program, alive, ask, files, open_files, until};
 use deepum_protocol::control::Packet;
 use deepum_protocol::shared::Mode;
 use deepum_protocol::status::Status;
@@ -87,18 +87,6 @@ fn programs_on_one_gpu_share_it_and_others_are_not_concerned() {
 /// so the socket is the last one's to bind it; the worker's own answer is found through `/proc`.
 fn status_budget(daemon: &Daemon, program: &Program) -> u64 {
     daemon.programs().programs.iter().find(|p| p.worker == program.welcome.worker).unwrap().devices[0].share_bytes
-}
-
-/// What the daemon has open, when nobody asks for the status: the names of sockets differ, their number does not.
-fn files(daemon: &Daemon) -> Vec<String> {
-    let mut last = Vec::new();
-    until("nobody asks", || {
-        let now: Vec<String> =
-            open_files(daemon.pid()).into_iter().map(|f| f.split(":[").next().unwrap().to_owned()).collect();
-        let same = now == last;
-        last.clone_from(&now);
-        same.then_some(now)
-    })
 }
 
 #[test]

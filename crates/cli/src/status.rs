@@ -1,7 +1,9 @@
-//! `deepum status`: asks running programs how they are, over their status sockets.
+//! `deepum status`: asks running programs how they are, over their status sockets, and `deepumd` how its programs share.
 
 use anyhow::{Context, Result, bail};
 use deepum_core::units::Bytes;
+use deepum_protocol::control;
+use deepum_protocol::programs::{self, Programs};
 use deepum_protocol::status::{Pace, Refusal, State, Status, folders};
 use nix::unistd::getuid;
 use serde_json::json;
@@ -20,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Args)]
 pub struct StatusArgs {
-    /// One JSON object: `schema` and `rows[]`, each row a status as in docs/status.md
+    /// One JSON object: `schema`, `rows[]`, each row a status as in docs/status.md, and `daemons[]` as in docs/daemon.md
     #[arg(long)]
     json: bool,
     /// Only this process [default: every program of yours under DeepUM]
@@ -32,6 +34,8 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode> {
         Some(pid) => BTreeMap::from([(pid, socket_of(pid)?)]),
         None => sockets(getuid().as_raw()),
     };
+    // With a process named, only that one is wanted.
+    let daemons = if args.pid.is_none() { daemons() } else { Vec::new() };
     let mut rows = Vec::new();
     for (pid, socket) in &asked {
         match ask(socket) {
@@ -40,11 +44,14 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode> {
         }
     }
     if args.json {
-        println!("{}", json!({ "schema": "deepum-status-rows/1", "rows": rows }));
-    } else if asked.is_empty() {
-        println!("no program of yours uses a GPU under DeepUM");
+        println!("{}", json!({ "schema": "deepum-status-rows/1", "rows": rows, "daemons": daemons }));
     } else {
-        print!("{}", rows.iter().map(page).collect::<Vec<_>>().join("\n"));
+        let mut pages: Vec<String> = daemons.iter().map(daemon_page).collect();
+        pages.extend(rows.iter().map(page));
+        if asked.is_empty() {
+            pages.push("no program of yours uses a GPU under DeepUM\n".to_owned());
+        }
+        print!("{}", pages.join("\n"));
     }
     Ok(if rows.len() == asked.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -79,10 +86,27 @@ fn sockets(uid: u32) -> BTreeMap<u32, PathBuf> {
 }
 
 fn ask(socket: &Path) -> Result<Status> {
-    let mut stream = UnixStream::connect(socket)?;
+    Ok(Status::parse(&line(UnixStream::connect(socket)?, "status")?)?)
+}
+
+/// What the daemons tell that programs of this user look for. One that is not there is no news.
+fn daemons() -> Vec<Programs> {
+    let mut daemons = Vec::new();
+    for socket in control::sockets() {
+        let Ok(stream) = UnixStream::connect(programs::socket_beside(&socket)) else { continue };
+        match line(stream, "programs").and_then(|line| Programs::parse(&line).map_err(anyhow::Error::msg)) {
+            Ok(programs) => daemons.push(programs),
+            Err(error) => eprintln!("deepum: deepumd at {}: {error:#}", socket.display()),
+        }
+    }
+    daemons
+}
+
+/// The answer to one request.
+fn line(mut stream: UnixStream, wanted: &str) -> Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(b"{\"get\":\"status\"}\n")?;
+    stream.write_all(format!("{{\"get\":\"{wanted}\"}}\n").as_bytes())?;
     let mut line = String::new();
     BufReader::new(stream.take(LONGEST)).read_line(&mut line).context("it does not answer")?;
     if line.is_empty() {
@@ -90,8 +114,34 @@ fn ask(socket: &Path) -> Result<Status> {
     }
     match serde_json::from_str(&line) {
         Ok(Refusal { error, .. }) => bail!("it refuses: {error}"),
-        Err(_) => Ok(Status::parse(&line)?),
+        Err(_) => Ok(line),
     }
+}
+
+/// A daemon and how its programs share, for people.
+fn daemon_page(daemon: &Programs) -> String {
+    let mut lines = vec![format!(
+        "deepumd {} (process {}) at {}: {} program(s)",
+        daemon.release,
+        daemon.pid,
+        daemon.socket,
+        daemon.programs.len()
+    )];
+    for program in &daemon.programs {
+        let state = if program.active { "active" } else { "idle" };
+        lines.push(format!("  process {} ({}), weight {}, {state}", program.pid, program.command, program.weight));
+        for d in &program.devices {
+            lines.push(format!(
+                "    GPU {}: may fill {} of {} wanted, holds {}, {} of it on the GPU",
+                d.uuid.get(..8).unwrap_or(&d.uuid),
+                Bytes(d.share_bytes),
+                Bytes(d.wanted_bytes),
+                Bytes(d.managed_bytes),
+                Bytes(d.resident_bytes)
+            ));
+        }
+    }
+    lines.join("\n") + "\n"
 }
 
 /// One program, for people.

@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{UnixAddr, bind};
 use std::io::{BufRead, BufReader, Write};
 use std::num::NonZeroUsize;
@@ -51,6 +52,9 @@ pub struct Daemon {
 
 impl Daemon {
     pub fn start(args: &[&str]) -> Self {
+        // A crowd has more descriptors than are usual.
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, hard.min(8192), hard).unwrap();
         // Where every user can pass through, and the library of emulated devices lies beside the executable.
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -171,6 +175,19 @@ pub fn open_files(pid: u32) -> Vec<String> {
         .collect();
     files.sort();
     files
+}
+
+/// What the daemon has open, when nobody asks for its status: names of sockets differ, their number does not.
+pub fn files(daemon: &Daemon) -> Vec<String> {
+    let kinds = || open_files(daemon.pid()).into_iter().map(|f| f.split(":[").next().unwrap().to_owned()).collect();
+    let mut last: Vec<String> = kinds();
+    let mut times = 0;
+    until("nobody asks", || {
+        let now: Vec<String> = kinds();
+        times = if now == last { times + 1 } else { 0 };
+        last.clone_from(&now);
+        (times >= 10).then_some(now)
+    })
 }
 
 pub fn alive(pid: u32) -> bool {
