@@ -76,9 +76,10 @@ impl Chaining {
         }
     }
 
-    /// The oldest launch of the window may be another one: the GPU executes it now.
+    /// The oldest launch of the window may be another one: the GPU executes it now. Copies are no launches.
     pub fn look(&mut self, known: &mut Known, tables: &mut Tables, out: &mut Commands) {
-        let Some((seq, exec)) = known.window.oldest().map(|launch| (launch.seq, launch.exec)) else { return };
+        let oldest = known.window.after(LaunchSeq(0));
+        let Some((seq, exec)) = oldest.map(|launch| (launch.seq, launch.exec)) else { return };
         if self.executing != Some(seq) {
             self.begin(seq, exec, known, tables);
         }

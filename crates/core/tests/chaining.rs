@@ -141,6 +141,21 @@ fn a_launch_that_was_not_chained_ends_the_chain_and_its_blocks_may_leave() {
 }
 
 #[test]
+fn a_copy_between_two_launches_ends_no_chain() {
+    let mut run = Loop::taught();
+    run.launch(1);
+    run.all_leave();
+    run.fault(10);
+    run.finish();
+    run.seq += 1;
+    let (seq, stream, range) = (LaunchSeq(run.seq), StreamSlot(0), UmBlock(90).range());
+    assert_eq!(run.tell(&Event::Copy { seq, stream, range, write: true }), []);
+    assert_eq!(run.launch(2), [(40, 13), (41, 13), (42, 13)]);
+    run.finish();
+    assert_eq!(run.launch(3), [], "10 to 12 are there");
+}
+
+#[test]
 fn a_launch_that_never_faulted_is_passed_and_counts() {
     let mut run = Loop::new();
     for _ in 0..2 {

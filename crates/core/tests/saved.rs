@@ -66,6 +66,8 @@ fn sign(bytes: &mut [u8]) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     /// Whatever was learned, in either layout, is written, taken over and written again as the same bytes.
     #[test]
     fn what_is_taken_over_is_what_was_saved(policy in policy(), geometry in geometry(), steps in steps()) {
