@@ -276,8 +276,9 @@ impl<'a> Ring<'a> {
     fn reader(self) -> Result<Consumer<'a>, RingError> {
         let at = |word: usize| self.words[word].load(Ordering::Acquire);
         let (tail, taken, head) = (at(W_TAIL), at(W_TAKEN), at(W_HEAD));
-        let used = head.wrapping_sub(tail);
-        if used > self.mask + 1 || taken.wrapping_sub(tail) > used {
+        // Counts this large are nobody's honest ones, and adding to them could overflow.
+        let in_order = tail <= taken && taken <= head && head <= 1 << 62;
+        if !in_order || head - tail > self.mask + 1 {
             self.words[W_CONSUMER].store(0, Ordering::Release);
             return Err(RingError::Places { head, tail, taken });
         }

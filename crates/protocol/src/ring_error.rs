@@ -61,7 +61,7 @@ impl fmt::Display for RingError {
             Self::Places { head, tail, taken } => {
                 write!(
                     f,
-                    "record ring: head {head}, tail {tail} and taken {taken}; a reader leaves tail <= taken <= head"
+                    "record ring: head {head}, tail {tail} and taken {taken}; a reader leaves tail <= taken <= head <= 2^62"
                 )
             }
             Self::Corrupt { word } => write!(f, "record ring: {word:#x} starts no record of version {VERSION}"),
