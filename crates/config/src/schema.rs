@@ -5,6 +5,7 @@ use crate::values::{
 };
 use deepum_core::correlate::Geometry;
 use deepum_core::engine::DEGREE;
+use deepum_core::invalidate::Invalidate;
 use deepum_core::policy::PolicyName;
 use deepum_core::units::Bytes;
 
@@ -23,6 +24,10 @@ pub struct Config {
     pub degree: u32,
     /// Whether launches wait on the GPU for what is fetched for them, instead of faulting.
     pub gate: bool,
+    /// Whether blocks are moved out before their room is needed.
+    pub preevict: bool,
+    /// What is done about contents that nobody needs, where the driver can.
+    pub invalidate: Invalidate,
     /// Geometry of the UM-block tables.
     pub table: Geometry,
     /// Where the engine runs.
@@ -51,6 +56,8 @@ impl Default for Config {
             host_budget: None,
             degree: DEGREE,
             gate: true,
+            preevict: true,
+            invalidate: Invalidate::Discard,
             table: Geometry::default(),
             engine: EngineIn::Program,
             weight: 1,
@@ -128,6 +135,21 @@ pub const VARIABLES: &[Variable] = &[
                the paper",
         set: |c, v| flag(v).map(|on| c.gate = on),
         default: |c| u8::from(c.gate).to_string(),
+    },
+    Variable {
+        name: "DEEPUM_PREEVICT",
+        values: "0|1",
+        help: "1: what is needed last leaves the GPU before its room is wanted; 0: only when it is",
+        set: |c, v| flag(v).map(|on| c.preevict = on),
+        default: |c| u8::from(c.preevict).to_string(),
+    },
+    Variable {
+        name: "DEEPUM_INVALIDATE",
+        values: "no|evict|discard",
+        help: "contents of memory that PyTorch has taken back: no: move like any others; evict: leave the GPU first, with a \
+               copy; discard: are given up without one, or leave first where the driver cannot (before 580)",
+        set: |c, v| parsed(v, one_of(&Invalidate::ALL.map(Invalidate::as_str))).map(|i| c.invalidate = i),
+        default: |c| c.invalidate.to_string(),
     },
     Variable {
         name: "DEEPUM_TABLE",

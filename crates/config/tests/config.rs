@@ -2,6 +2,7 @@
 
 use deepum_config::schema::VARIABLES;
 use deepum_config::{Budget, Config, EngineIn, ExecIdMode, Geometry, LogLevel, MemInfo, PolicyName, TablesIn, help};
+use deepum_core::invalidate::Invalidate;
 use deepum_core::units::Bytes;
 
 fn read(vars: &[(&str, &str)]) -> (Config, Vec<String>) {
@@ -18,6 +19,8 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         ("DEEPUM_HOST_BUDGET", "64GiB"),
         ("DEEPUM_DEGREE", "8"),
         ("DEEPUM_GATE", "0"),
+        ("DEEPUM_PREEVICT", "0"),
+        ("DEEPUM_INVALIDATE", "evict"),
         ("DEEPUM_TABLE", "512,4,2"),
         ("DEEPUM_ENGINE", "daemon:/tmp/deepumd.sock"),
         ("DEEPUM_WEIGHT", "7"),
@@ -35,6 +38,8 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         host_budget: Some(Budget::Fixed(Bytes::gib(64))),
         degree: 8,
         gate: false,
+        preevict: false,
+        invalidate: Invalidate::EvictFirst,
         table: Geometry::new(512, 4, 2).unwrap(),
         engine: EngineIn::Daemon(Some("/tmp/deepumd.sock".into())),
         weight: 7,
@@ -58,6 +63,8 @@ fn a_bad_value_names_variable_value_and_what_is_allowed_and_the_default_holds() 
         ("DEEPUM_GPU_BUDGET", "99999999999TiB", "bytes"),
         ("DEEPUM_HOST_BUDGET", "-1", "bytes"),
         ("DEEPUM_GATE", "closed", "one of 0, 1; using 1"),
+        ("DEEPUM_PREEVICT", "yes", "one of 0, 1; using 1"),
+        ("DEEPUM_INVALIDATE", "1", "one of no, evict, discard; using discard"),
         ("DEEPUM_DEGREE", "0", "1 to 4096"),
         ("DEEPUM_TABLE", "2000,2,4", "power of two"),
         ("DEEPUM_TABLE", "2048,2", "rows,ways,successors"),

@@ -78,8 +78,7 @@ impl Chaining {
 
     /// The oldest launch of the window may be another one: the GPU executes it now. Copies are no launches.
     pub fn look(&mut self, known: &mut Known, tables: &mut Tables, out: &mut Commands) {
-        let oldest = known.window.after(LaunchSeq(0));
-        let Some((seq, exec)) = oldest.map(|launch| (launch.seq, launch.exec)) else { return };
+        let Some((seq, exec)) = known.window.executing().map(|launch| (launch.seq, launch.exec)) else { return };
         if self.executing != Some(seq) {
             self.begin(seq, exec, known, tables);
         }
@@ -192,7 +191,7 @@ impl Chaining {
         let ask = state.ask();
         match ask {
             Ask::None | Ask::Unproven if state.whole() => return,
-            Ask::None | Ask::Unproven | Ask::Evict | Ask::Discard => {}
+            Ask::None | Ask::Unproven | Ask::Evict | Ask::PreEvict | Ask::Discard => {}
             Ask::Populate | Ask::Urgent | Ask::Predicted | Ask::Keep => return,
         }
         // What had arrived whole and lost pages since did not help.

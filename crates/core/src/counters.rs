@@ -77,6 +77,10 @@ counters! {
     touch_asked,
     /// Evictions asked for to stay within the budget.
     evict_asked,
+    /// Evictions asked for before their room was needed.
+    preevict_asked,
+    /// Blocks that left by those.
+    preevicted,
     /// Copies and memsets of managed memory by calls of CUDA (while awake).
     copies,
     /// Blocks whose contents were asked to be given up.

@@ -57,6 +57,8 @@ pub struct Config {
     pub geometry: Geometry,
     /// Most execution IDs.
     pub exec_ids: u32,
+    /// Whether blocks are moved out before their room is needed.
+    pub preevict: bool,
     /// What is done about contents that nobody needs.
     pub invalidate: Invalidate,
 }
@@ -75,6 +77,7 @@ impl Config {
             degree: DEGREE,
             geometry: Geometry::default(),
             exec_ids: 1 << 20,
+            preevict: true,
             invalidate: Invalidate::Discard,
         }
     }
@@ -131,7 +134,9 @@ impl Engine {
                 window: Window::default(),
                 sequence: Sequence::default(),
                 dying: Dying::default(),
+                preevict: config.preevict,
                 invalidate: config.invalidate,
+                nobody_leaves: None,
                 pt_blocks: PtBlocks::default(),
                 places: Places::default(),
                 exec_ids: Interner::new(config.exec_ids),
@@ -183,7 +188,11 @@ impl Engine {
         };
         if self.keeps_budget && !failed {
             evict::enforce(&mut self.known, out);
-        } else if !self.known.faults_visible {
+        }
+        if self.awake && !failed {
+            evict::ahead(&mut self.known, out);
+        }
+        if !self.keeps_budget && !self.known.faults_visible {
             self.assume_evictions(out);
         }
     }
@@ -213,7 +222,19 @@ impl Engine {
                 Pushed::Known | Pushed::Cancelled(None) => {}
             }
         }
+        queues.set_room(self.room());
         queued
+    }
+
+    /// How many blocks may come before somebody has left. Where nobody is asked to leave nothing is waited for, so that fetches, and
+    /// launches that wait for them, wait for moves alone.
+    fn room(&self) -> usize {
+        let residency = &self.known.residency;
+        if self.keeps_budget && residency.blocks_leaving() > 0 {
+            self.known.budget.saturating_sub(residency.blocks_on_device())
+        } else {
+            usize::MAX
+        }
     }
 
     fn alloc(&mut self, range: AddrRange, out: &mut Commands) {
@@ -249,7 +270,7 @@ impl Engine {
                 Ask::Unproven => counters.prefetch_useless += 1,
                 _ => {}
             }
-            if matches!(block.ask(), Ask::Predicted | Ask::Populate | Ask::Keep | Ask::Evict | Ask::Discard) {
+            if matches!(block.ask(), Ask::Predicted | Ask::Populate | Ask::Keep) || block.ask().leaves() {
                 out.push(Command::Cancel { block: block.block });
             }
         });

@@ -1,19 +1,28 @@
-//! Who leaves, when the budget is below what the GPU could hold.
+//! Who leaves the GPU, and when.
 //!
-//! Problem: the driver evicts only when its memory is full. A budget below that is ours to keep, so that
-//! users can share a GPU, and so that pressure can be made on a real one without filling it (facts 10).
-//! Idea: as soon as the blocks on the GPU and the next of those on their way exceed the budget, the least
-//! recently migrated one that nobody expects is asked to leave: the driver's own order (facts 4.2), less the
-//! blocks of the plan and of the executing launch. If everybody is expected, the one needed last leaves. Room is
-//! made for [`HEADROOM`] coming blocks, not for all that are asked for: evictions go before fetches, and one
-//! that the GPU waits for must not stand behind hundreds. Where nobody can leave, since every block on the GPU is
-//! being moved, predicted fetches are taken back, those needed last first.
+//! Problem: what is fetched needs room. At the GPU's memory the driver makes it, but only when a fetch has begun, which then waits for a
+//! copy the other way; and it chooses by age alone. A budget below the memory is ours to keep, so that users can share a GPU, and so that
+//! pressure can be made on a real one without filling it (facts 10).
+//! Idea: one choice of victims, for three reasons to choose:
 //!
-//! Invariants: once what is asked for here is done, the next [`HEADROOM`] blocks can come without the budget
-//! being exceeded; no block that is being moved is asked to leave.
-//! Only a fault exceeds it, by the block the driver then brings in, until that is made good.
-//! Blocks whose contents nobody needs go before all others (`invalidate`).
-//! Not here: moving victims out before their room is needed.
+//! 1. *free* blocks (`invalidate`): their contents are given up, which costs no copy now or later;
+//! 2. the least recently migrated one that nobody expects: the driver's own order (facts 4.2), less the blocks of the plan and of
+//!    what is executing;
+//! 3. where everybody is expected and the budget must be kept, the one needed last.
+//!
+//! **The budget** ([`enforce`]): as soon as the blocks on the GPU and the next of those on their way exceed it, somebody is asked to
+//! leave. Room is made for [`HEADROOM`] coming blocks, not for all that are asked for: one that the GPU waits for must not stand
+//! behind hundreds of evictions. Where nobody can leave, since every block on the GPU is being moved, predicted fetches
+//! are taken back, those needed last first.
+//!
+//! **Ahead** ([`ahead`], the paper's pre-eviction): room for *all* blocks that are asked for and have none, made while the way
+//! out has nothing else to do. So the watermark is what is observed: the fetches under way, against what has been seen to
+//! fit. Only those leave early whom nobody expects (1 and 2): they are the ones the driver would evict for these fetches, a little later. At most
+//! [`HEADROOM`] are asked at a time, so that the choice is made with what is known when the way out is free.
+//!
+//! Invariants: once what [`enforce`] asks for is done, the next [`HEADROOM`] blocks can come without the budget being exceeded; no
+//! block that is being moved is asked to leave; no expected block is asked to leave by [`ahead`].
+//! Only a fault exceeds the budget, by the block the driver then brings in, until that is made good.
 
 use std::cmp::Reverse;
 
@@ -23,8 +32,12 @@ use crate::known::Known;
 use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::UmBlock;
 
-/// Coming blocks that room is made for: two calls of the mover at 32 MiB each (facts 4.1).
+/// Coming blocks that room is made for, and evictions that wait: two calls of the mover at 32 MiB each (facts 4.1).
 pub const HEADROOM: usize = 32;
+
+/// Most blocks looked at for one that leaves early. The oldest are those of which touches keep the expected ones away (`predict`), so
+/// one is found at once or hardly at all.
+const LOOKS: usize = 64;
 
 /// Asks for evictions until what is on the GPU and what comes next fits the budget.
 pub fn enforce(known: &mut Known, out: &mut Commands) {
@@ -32,39 +45,92 @@ pub fn enforce(known: &mut Known, out: &mut Commands) {
         let residency = &known.residency;
         let wanted = residency.blocks_staying() + residency.blocks_coming().min(HEADROOM);
         let Some(over @ 1..) = wanted.checked_sub(known.budget) else { return };
-        if known.invalidate != Invalidate::No
-            && let Some(free) = invalidate::victim(known)
-        {
-            match known.invalidate {
-                Invalidate::Discard => invalidate::discard(free, known, out),
-                _ => evict(free, known, out),
-            }
+        if free_leaves(known, out) {
             continue;
         }
         let Some(victim) = victim(known) else { return take_back(over, known, out) };
-        evict(victim, known, out);
+        leave(victim, Ask::Evict, known, out);
     }
 }
 
-/// Asks a block to leave.
-fn evict(victim: Handle, known: &mut Known, out: &mut Commands) {
+/// Asks for room for what is on its way. See the module.
+pub fn ahead(known: &mut Known, out: &mut Commands) {
+    if known.nobody_leaves == Some(known.front) {
+        return;
+    }
+    loop {
+        let residency = &known.residency;
+        let wanted = residency.blocks_staying() + residency.blocks_coming();
+        if wanted <= known.fits {
+            return;
+        }
+        if free_leaves(known, out) {
+            continue;
+        }
+        if !known.preevict || is_busy(known) {
+            return;
+        }
+        let Some(victim) = unexpected(known) else {
+            // Until another launch is over nobody else will do.
+            known.nobody_leaves = Some(known.front);
+            return;
+        };
+        leave(victim, Ask::PreEvict, known, out);
+    }
+}
+
+/// Whether as many blocks are asked to leave with a copy as shall be at a time.
+fn is_busy(known: &Known) -> bool {
+    known.residency.blocks_evicting() >= HEADROOM
+}
+
+/// Asks a free block to leave, if there is one.
+fn free_leaves(known: &mut Known, out: &mut Commands) -> bool {
+    if known.invalidate == Invalidate::No || known.invalidate == Invalidate::EvictFirst && is_busy(known) {
+        return false;
+    }
+    let Some(free) = invalidate::victim(known) else { return false };
+    match known.invalidate {
+        Invalidate::Discard => invalidate::discard(free, known, out),
+        _ => leave(free, Ask::Evict, known, out),
+    }
+    true
+}
+
+/// Asks a block to leave with a copy.
+fn leave(victim: Handle, ask: Ask, known: &mut Known, out: &mut Commands) {
     let block = known.residency.get(victim);
     known.counters.prefetch_useless += u64::from(block.ask() == Ask::Unproven);
     out.push(Command::Evict { block: block.block });
-    known.residency.set_ask(victim, Ask::Evict);
-    known.counters.evict_asked += 1;
+    known.residency.set_ask(victim, ask);
+    match ask {
+        Ask::PreEvict => known.counters.preevict_asked += 1,
+        _ => known.counters.evict_asked += 1,
+    }
 }
 
+/// Whether nothing is on its way for the block.
+fn is_idle(block: &Block) -> bool {
+    matches!(block.ask(), Ask::None | Ask::Unproven)
+}
+
+/// The least recently migrated block that nobody expects, if it is among the oldest.
+fn unexpected(known: &Known) -> Option<Handle> {
+    known.residency.oldest_first().take(LOOKS).find(|&at| {
+        let block = known.residency.get(at);
+        is_idle(block) && !known.is_expected(block) && !known.window.uses(block.block)
+    })
+}
+
+/// Who must leave.
 fn victim(known: &Known) -> Option<Handle> {
-    let idle = |block: &Block| matches!(block.ask(), Ask::None | Ask::Unproven);
-    let in_use = |block: &Block| known.window.uses(block.block);
     let mut protected: Option<(Handle, (bool, Ticket))> = None;
     for at in known.residency.oldest_first() {
         let block = known.residency.get(at);
-        if !idle(block) {
+        if !is_idle(block) {
             continue;
         }
-        let in_use = in_use(block);
+        let in_use = known.window.uses(block.block);
         if !in_use && !known.is_expected(block) {
             return Some(at);
         }

@@ -18,6 +18,8 @@
 //! Not here: who leaves when (`evict`), the race with handing out (`crates/engine`).
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
 
 use crate::command::{Command, Commands};
 use crate::known::Known;
@@ -33,6 +35,38 @@ pub enum Invalidate {
     EvictFirst,
     /// They are given up, without a copy.
     Discard,
+}
+
+/// Neither of its words.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{0}` is none of {known}", known = Invalidate::ALL.map(Invalidate::as_str).join(", "))]
+pub struct UnknownInvalidate(String);
+
+impl Invalidate {
+    /// All of them, least first.
+    pub const ALL: [Self; 3] = [Self::No, Self::EvictFirst, Self::Discard];
+
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::No => "no",
+            Self::EvictFirst => "evict",
+            Self::Discard => "discard",
+        }
+    }
+}
+
+impl fmt::Display for Invalidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Invalidate {
+    type Err = UnknownInvalidate;
+    fn from_str(text: &str) -> Result<Self, UnknownInvalidate> {
+        Self::ALL.into_iter().find(|word| word.as_str() == text).ok_or_else(|| UnknownInvalidate(text.to_owned()))
+    }
 }
 
 /// Most deaths that wait for their last users.

@@ -15,10 +15,10 @@
 //! Which launch is next: the one issued next, if the host is ahead, for that is certain; beyond it, what the
 //! execution-ID table says.
 //!
-//! **Room.** The blocks of the plan may fill half of what fits (the executing launch alone may fill all of it).
-//! A block is then safe until its use if it is younger than the other half, because no more than the plan's
-//! blocks are made resident meanwhile, and the driver evicts by age. So of resident blocks only the older
-//! half need the *touch* (a fetch that copies nothing) that makes them young again.
+//! **Room.** The blocks of the plan may fill a part of what fits ([`Known::plan_room`]; the executing launch alone may fill all of it).
+//! A block is then safe until its use if it is younger than the rest, because no more than the plan's
+//! blocks are made resident meanwhile, and the driver evicts by age. So of resident blocks only those older than the
+//! rest need the *touch* (a fetch that copies nothing) that makes them young again.
 //!
 //! **The first time.** An execution ID that never ran has no chain. If its launch is issued, what its arguments
 //! reach stands in for one: known hundreds of launches before the GPU comes there. In PyTorch that is every
@@ -205,7 +205,7 @@ impl Predict {
         if self.plan[last].complete {
             return true;
         }
-        let room = if last == 0 { known.fits } else { known.fits / 2 };
+        let room = if last == 0 { known.fits } else { known.plan_room() };
         let Planned { seq, exec, .. } = self.plan[last];
         let mut stand_in = std::mem::take(&mut self.stand_in);
         let table = exec.and_then(|exec| tables.blocks_mut(exec));
@@ -240,7 +240,7 @@ impl Predict {
         let state = known.residency.get(at);
         match state.ask() {
             Ask::None | Ask::Unproven if state.whole() => keep(at, known, out),
-            Ask::None | Ask::Unproven | Ask::Evict | Ask::Discard => {
+            Ask::None | Ask::Unproven | Ask::Evict | Ask::PreEvict | Ask::Discard => {
                 if state.ask() == Ask::Unproven {
                     // It was whole when it arrived, and lost pages since.
                     known.counters.prefetch_useless += 1;
@@ -343,7 +343,7 @@ impl Predict {
     /// block to be touched, and so on through all of them.
     pub fn evicted(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
         let state = known.residency.get(at);
-        if !known.is_expected(state) || self.in_plan * 4 >= known.fits * 3 {
+        if !known.is_expected(state) || self.in_plan >= known.fits.midpoint(known.plan_room()) {
             return;
         }
         let index = usize::try_from(known.next_use(state).0 - known.front.0).expect("the plan is short");
@@ -397,7 +397,7 @@ impl Chain<'_> {
 
 /// Touches a block that is on the GPU, if it might be evicted before it is used.
 fn keep(at: Handle, known: &mut Known, out: &mut Commands) {
-    if known.residency.age(at) >= (known.fits / 2) as u64 {
+    if known.residency.age(at) >= (known.fits - known.plan_room()) as u64 {
         known.counters.touch_asked += 1;
         if known.residency.get(at).ask() == Ask::None {
             known.residency.set_ask(at, Ask::Keep);

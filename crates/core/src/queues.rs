@@ -11,6 +11,7 @@
 //!   away, and that replaces those, but never a fault; a prefetch replaces a touch; of discard and eviction the newer stays;
 //! - a block that one direction has in hand is not given out by the other, so nothing about one block is carried out twice at a time;
 //! - what is in hand is not queued again in the same direction: it is being carried out;
+//! - predicted fetches wait for the room that the engine says there is; nothing else does;
 //! - the other lanes are bounded by the number of managed blocks, since none waits twice, and drop nothing; the predicted lane
 //!   holds at most its limit and drops what comes beyond it.
 //!
@@ -131,6 +132,8 @@ pub struct Queues {
     in_hand: [Option<Batch>; Direction::ALL.len()],
     pushed: u64,
     limit: usize,
+    /// Predicted fetches that may still be given out.
+    room: usize,
 }
 
 impl Queues {
@@ -147,7 +150,15 @@ impl Queues {
             in_hand: [None; Direction::ALL.len()],
             pushed: 0,
             limit,
+            room: usize::MAX,
         }
+    }
+
+    /// So many blocks may come to the GPU beside those that are there, until this is called again. Only predicted fetches wait for room:
+    /// of those in hand the blocks come, too.
+    pub fn set_room(&mut self, blocks: usize) {
+        let coming = self.in_hand[Direction::In as usize].filter(|batch| batch.lane == Lane::Predicted);
+        self.room = blocks.saturating_sub(coming.map_or(0, |batch| batch.count as usize));
     }
 
     /// Puts a command where it belongs.
@@ -238,6 +249,13 @@ impl Queues {
     pub fn pop_batch(&mut self, direction: Direction, most: u32) -> Option<Batch> {
         self.done(direction);
         for lane in Lane::ALL.into_iter().filter(|lane| lane.direction() == direction) {
+            let most = match lane {
+                Lane::Predicted => most.min(u32::try_from(self.room).unwrap_or(u32::MAX)),
+                _ => most,
+            };
+            if most == 0 {
+                continue;
+            }
             let Some((first, by)) = self.pop(lane) else { continue };
             let mut batch = Batch { lane, first, count: 1 };
             while batch.count < most {
@@ -253,6 +271,9 @@ impl Queues {
                 }
                 self.take_out(next, waiting.lane);
                 batch.count += 1;
+            }
+            if lane == Lane::Predicted {
+                self.room -= batch.count as usize;
             }
             self.in_hand[direction as usize] = Some(batch);
             return Some(batch);

@@ -35,16 +35,22 @@ pub enum Ask {
     Unproven,
     /// A touch is on its way: it is there, and is to stay.
     Keep,
-    /// An eviction is on its way.
+    /// An eviction is on its way, because the budget asks for it.
     Evict,
+    /// An eviction is on its way, before its room is needed.
+    PreEvict,
     /// A discard is on its way.
     Discard,
 }
 
 impl Ask {
+    /// Whether the block is asked to leave with a copy.
+    pub const fn evicts(self) -> bool {
+        matches!(self, Self::Evict | Self::PreEvict)
+    }
     /// Whether the block is asked to leave.
     pub const fn leaves(self) -> bool {
-        matches!(self, Self::Evict | Self::Discard)
+        self.evicts() || matches!(self, Self::Discard)
     }
 }
 
@@ -109,6 +115,7 @@ pub struct Residency {
     staying: usize,
     coming: usize,
     discarding: usize,
+    evicting: usize,
     managed: Bytes,
 }
 
@@ -131,6 +138,7 @@ impl Residency {
             staying: 0,
             coming: 0,
             discarding: 0,
+            evicting: 0,
             managed: Bytes::ZERO,
         }
     }
@@ -194,9 +202,11 @@ impl Residency {
     fn change(&mut self, at: Handle, change: impl FnOnce(&mut Block)) {
         let block = &mut self.blocks[at.0 as usize];
         let (stayed, came, discarded) = (block.stays(), block.comes(), block.ask == Ask::Discard);
+        let evicted = block.ask.evicts();
         change(block);
         self.staying = self.staying + usize::from(block.stays()) - usize::from(stayed);
         self.coming = self.coming + usize::from(block.comes()) - usize::from(came);
+        self.evicting = self.evicting + usize::from(block.ask.evicts()) - usize::from(evicted);
         self.discarding = self.discarding + usize::from(block.ask == Ask::Discard) - usize::from(discarded);
     }
     /// Notes what is asked for a block.
@@ -339,6 +349,14 @@ impl Residency {
     /// How many those are.
     pub fn blocks_coming(&self) -> usize {
         self.coming
+    }
+    /// Blocks on the GPU that are asked to leave.
+    pub fn blocks_leaving(&self) -> usize {
+        self.on_device - self.staying
+    }
+    /// Blocks asked to leave with a copy.
+    pub fn blocks_evicting(&self) -> usize {
+        self.evicting
     }
     /// Blocks whose contents are asked to be given up.
     pub fn blocks_discarding(&self) -> usize {

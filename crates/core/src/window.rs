@@ -170,6 +170,10 @@ impl Window {
     pub fn oldest(&self) -> Option<&Issued> {
         self.launches.front()
     }
+    /// The oldest launch that is not finished, copies passed over.
+    pub fn executing(&self) -> Option<&Issued> {
+        self.after(LaunchSeq(0))
+    }
     /// The launch with this number, if it is not over.
     pub fn get(&self, seq: LaunchSeq) -> Option<&Issued> {
         let at = self.launches.partition_point(|launch| launch.seq < seq);

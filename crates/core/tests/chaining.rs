@@ -19,7 +19,7 @@ struct Loop {
 impl Loop {
     fn new() -> Self {
         let config = Config::new(PolicyName::DeepumPaper, Bytes(20 * UmBlock::SIZE.get()));
-        let mut engine = Engine::new(Config { degree: 2, ..config });
+        let mut engine = Engine::new(Config { degree: 2, preevict: false, ..config });
         let all = AddrRange::new(DevAddr(0), Bytes(100 * UmBlock::SIZE.get()));
         engine.on(&Event::Alloc { range: all }, &mut Commands::new());
         Self { engine, seq: 0 }
@@ -198,7 +198,7 @@ fn what_is_left_to_fault_in_a_chained_launch_is_neither_its_start_nor_its_end() 
 fn iterations(policy: PolicyName, geometry: Geometry, degree: u32, layout: &Layout, works: &[Work]) -> Vec<Iteration> {
     let capacity = layout.blocks() / 2;
     let config = Config::new(policy, Bytes(capacity as u64 * UmBlock::SIZE.get()));
-    let mut world = World::new(Config { geometry, degree, ..config }, capacity);
+    let mut world = World::new(Config { geometry, degree, preevict: false, ..config }, capacity);
     layout.tensors.iter().for_each(|&tensor| world.alloc(tensor));
     (0..6).map(|_| world.iterate(works, 500)).collect()
 }

@@ -6,6 +6,7 @@ mod net;
 
 use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration};
+use deepum_core::invalidate::Invalidate;
 use deepum_core::mix::Mix;
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::{Batch, Direction, Lane, Queues};
@@ -33,13 +34,14 @@ struct Sim {
 }
 
 impl Sim {
-    fn new(policy: PolicyName, memory: Bytes) -> Self {
+    fn new(config: Config) -> Self {
+        let memory = config.device_memory;
         let profile = Profile::named("v100-32g").unwrap();
         let options = Options { memory: Some(memory), ..Options::default() };
         Self {
             mem: UnifiedMemory::new(&profile, &options),
             profile,
-            engine: Engine::new(Config::new(policy, memory)),
+            engine: Engine::new(config),
             queues: Queues::default(),
             now: Nanos::ZERO,
             moving: [None; 2],
@@ -212,10 +214,15 @@ struct Row {
     fault_batches: u64,
     time: Nanos,
     bytes_in: Bytes,
+    bytes_out: Bytes,
 }
 
 fn run(policy: PolicyName, shape: Shape, memory: Bytes, ahead: usize) -> (Sim, Vec<Row>) {
-    let mut sim = Sim::new(policy, memory);
+    run_as(Config::new(policy, memory), shape, ahead)
+}
+
+fn run_as(config: Config, shape: Shape, ahead: usize) -> (Sim, Vec<Row>) {
+    let mut sim = Sim::new(config);
     let mut net = Net::new(shape);
     sim.run(&std::mem::take(&mut net.ops), ahead);
     let mut rows = Vec::new();
@@ -229,9 +236,10 @@ fn run(policy: PolicyName, shape: Shape, memory: Bytes, ahead: usize) -> (Sim, V
             fault_batches: after.fault_batches - before.fault_batches,
             time: sim.now.saturating_sub(start),
             bytes_in: after.bytes_in.total() - before.bytes_in.total(),
+            bytes_out: after.bytes_out.total() - before.bytes_out.total(),
         });
     }
-    println!("{policy}: {} managed, {memory} of memory, {} launches", net.bytes(), sim.seq);
+    println!("{config:?}: {} managed, {} launches", net.bytes(), sim.seq);
     for row in &rows {
         println!("  {row:?}");
     }
@@ -274,6 +282,31 @@ fn a_transformer_with_the_host_just_ahead_so_that_launches_are_predicted() {
 #[test]
 fn a_transformer_short_of_bandwidth() {
     compare(Bytes::mib(2600), 500, 1, 300);
+}
+
+/// The paper's ablation: prefetching, then room made ahead, then contents given up, or evicted first where the driver cannot.
+#[test]
+fn each_part_pays() {
+    for memory in [2600, 2200, 1600].map(Bytes::mib) {
+        let fetching =
+            Config { preevict: false, invalidate: Invalidate::No, ..Config::new(PolicyName::Deepum, memory) };
+        let ahead = Config { preevict: true, ..fetching };
+        let dead_first = Config { invalidate: Invalidate::EvictFirst, ..ahead };
+        let all = Config { invalidate: Invalidate::Discard, ..ahead };
+        let [fetching, ahead, dead_first, all] = [fetching, ahead, dead_first, all].map(|config| {
+            let (sim, rows) = run_as(config, NET, 500);
+            println!("{:?} {:?}: {:?}", config.preevict, config.invalidate, rows[3]);
+            let c = *sim.engine.counters();
+            assert_eq!(c.preevict_asked > 100 && c.preevicted > 100, config.preevict, "{c:?}");
+            assert_eq!(c.discarded > 100 && c.bytes_spared > 0, config.invalidate == Invalidate::Discard, "{c:?}");
+            rows[3]
+        });
+        assert!(ahead.time < fetching.time, "{memory}: room ahead takes {ahead:?}, without {fetching:?}");
+        assert!(dead_first.time < ahead.time, "{memory}: dead blocks first takes {dead_first:?}, without {ahead:?}");
+        assert!(all.time < dead_first.time, "{memory}: giving up takes {all:?}, evicting {dead_first:?}");
+        let bytes = |row: Row| row.bytes_in.get() + row.bytes_out.get();
+        assert!(bytes(all) * 3 < bytes(fetching) * 2, "{memory}: moved {all:?}, without {fetching:?}");
+    }
 }
 
 #[test]

@@ -36,7 +36,6 @@ use crate::sync::{Arc, Mutex, lock};
 use crate::tables::Keeper;
 use crate::world::{Look, World};
 use crate::{Inputs, StartError};
-use deepum_core::invalidate::Invalidate;
 use deepum_core::queues::Direction;
 use deepum_core::units::{Bytes, DeviceId, UmBlock};
 use deepum_protocol::ring::Ring;
@@ -138,7 +137,7 @@ impl Running {
         no_notices: Option<String>,
         discards: Result<(), String>,
     ) -> Result<Arc<Self>, StartError> {
-        let invalidation = Invalidation::within(Invalidate::Discard, discards, inputs.page.is_reached());
+        let invalidation = Invalidation::within(inputs.config.invalidate, discards, inputs.page.is_reached());
         let world = World::new(inputs, no_notices.is_none(), invalidation.what).map_err(StartError)?;
         let devices: Vec<_> = inputs.devices.iter().map(|facts| facts.id).collect();
         Ok(Arc::new(Self {

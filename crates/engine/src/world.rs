@@ -87,6 +87,7 @@ impl World {
                 budget: facts.budget,
                 degree: config.degree,
                 geometry: config.table,
+                preevict: config.preevict,
                 invalidate,
                 ..Config::new(config.policy, facts.memory)
             });

@@ -58,9 +58,13 @@ fn train(world: &World, cycles: u64) -> (Vec<(AddrRange, Place)>, u32) {
         world.settle();
         // The link gets four calls done while a launch runs.
         for _ in 0..4 {
-            if let Some((range, Place::Device(_))) = device.release() {
-                range.blocks().for_each(|block| arrive(&mut resident, block));
+            // What the driver does for a call it tells before the call returns.
+            match device.next() {
+                Some((range, Place::Device(_))) => range.blocks().for_each(|block| arrive(&mut resident, block)),
+                Some((range, Place::Host)) => resident.retain(|gone| !range.blocks().any(|block| block == *gone)),
+                None => {}
             }
+            device.release();
             world.settle();
         }
     }

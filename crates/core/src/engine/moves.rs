@@ -20,7 +20,7 @@ impl Engine {
                 known.counters.prefetch_late += 1;
                 known.residency.set_ask(at, Ask::None);
             }
-            Ask::Evict | Ask::Discard => {
+            Ask::Evict | Ask::PreEvict | Ask::Discard => {
                 known.residency.set_ask(at, Ask::None);
                 out.push(Command::Cancel { block: fault.block });
             }
@@ -53,7 +53,10 @@ impl Engine {
                 known.residency.set_ask(at, Ask::None);
             }
             Ask::Keep => known.residency.set_ask(at, Ask::None),
-            Ask::Evict => return known.residency.set_ask(at, Ask::None),
+            ask @ (Ask::Evict | Ask::PreEvict) => {
+                known.counters.preevicted += u64::from(ask == Ask::PreEvict);
+                return known.residency.set_ask(at, Ask::None);
+            }
             // Its contents are on the host now, and are given up there.
             Ask::Discard => return,
             Ask::None | Ask::Populate | Ask::Urgent | Ask::Predicted => {}
@@ -85,14 +88,17 @@ impl Engine {
                 known.residency.fetched(at);
                 known.holds();
             }
-            (false, true) => known.residency.leave(at),
+            (false, true) => {
+                known.counters.preevicted += u64::from(ask == Ask::PreEvict);
+                known.residency.leave(at);
+            }
             // It could not leave; next time another one is asked to first.
             (false, false) => known.residency.asked(at),
             (true, false) => {}
         }
         match (to_device, ask) {
             (true, Ask::Predicted) if ok => known.residency.set_ask(at, Ask::Unproven),
-            (true, Ask::Predicted | Ask::Urgent | Ask::Populate | Ask::Keep) | (false, Ask::Evict) => {
+            (true, Ask::Predicted | Ask::Urgent | Ask::Populate | Ask::Keep) | (false, Ask::Evict | Ask::PreEvict) => {
                 known.residency.set_ask(at, Ask::None);
             }
             _ => {}

@@ -152,3 +152,18 @@ fn stale_entries_do_not_pile_up() {
     }
     assert!(queues.lanes[Lane::Predicted as usize].len() <= 65);
 }
+
+#[test]
+fn predicted_fetches_wait_for_room_and_nothing_else_does() {
+    let mut queues = Queues::default();
+    queues.set_room(3);
+    push_all(&mut queues, &[1, 2, 3, 4, 5].map(|n| predicted(n, 1)));
+    assert_eq!(pop(&mut queues, 2), Some((Lane::Predicted, 1, 2)));
+    queues.set_room(3);
+    push_all(&mut queues, &[fault(9)]);
+    assert_eq!(pop(&mut queues, 2), Some((Lane::Fault, 9, 1)));
+    assert_eq!(pop(&mut queues, 2), Some((Lane::Predicted, 3, 1)), "two of the three were in hand");
+    assert_eq!(pop(&mut queues, 2), None);
+    queues.set_room(usize::MAX);
+    assert_eq!(pop(&mut queues, 2), Some((Lane::Predicted, 4, 2)));
+}

@@ -1,8 +1,8 @@
 //! A toy world: one GPU that runs launches in order, a memory that evicts the block made resident longest
-//! ago, one mover, and time in microseconds. Small enough to see through; the real one is `deepum-model`.
+//! ago, a mover for each direction, and time in microseconds. Small enough to see through; the real one is `deepum-model`.
 //!
 //! A launch touches its blocks in order. A block that is not there costs a fault, and comes in whole. The host
-//! issues launches up to `ahead` before the GPU gets there. The mover carries out batches one after the other
+//! issues launches up to `ahead` before the GPU gets there. The movers carry out batches one after the other
 //! while the GPU runs.
 
 #![allow(dead_code, reason = "each test uses its part")]
@@ -55,7 +55,8 @@ pub struct World {
     /// Blocks whose contents exist somewhere, so that bringing them in is a transfer.
     populated: HashSet<UmBlock>,
     now: u64,
-    mover_free: u64,
+    /// When each direction's mover is free again.
+    mover_free: [u64; 2],
     /// The time up to which the mover has worked.
     seen: u64,
     seq: u64,
@@ -79,7 +80,7 @@ impl World {
             resident: HashSet::new(),
             populated: HashSet::new(),
             now: 0,
-            mover_free: 0,
+            mover_free: [0; 2],
             seen: 0,
             seq: 0,
             batch: 0,
@@ -187,39 +188,58 @@ impl World {
         self.tell(&Event::Migrated(Migration { block, bytes: UmBlock::SIZE, from, to, cause, at }));
     }
 
-    fn discard(&mut self, block: UmBlock) {
+    /// Carries out a discard; how long it takes.
+    fn discard(&mut self, block: UmBlock) -> u64 {
         self.populated.remove(&block);
         if self.resident.remove(&block) {
             self.order.retain(|&other| other != block);
         }
-        self.mover_free += self.costs.touch;
         self.tell(&Event::Discarded { block, outcome: DiscardOutcome::Done });
+        self.costs.touch
+    }
+
+    fn evict(&mut self, block: UmBlock) -> u64 {
+        let there = self.resident.remove(&block);
+        if there {
+            self.order.retain(|&other| other != block);
+            self.migrated(block, false, MigrationCause::User);
+        }
+        self.tell(&Event::MoveDone { block, to: Place::Host, ok: true });
+        if there { self.costs.transfer } else { self.costs.touch }
+    }
+
+    fn fetch(&mut self, block: UmBlock) -> u64 {
+        let fresh = !self.populated.contains(&block);
+        let was_there = self.make_resident(block, MigrationCause::User);
+        self.tell(&Event::MoveDone { block, to: DEVICE, ok: true });
+        if was_there || fresh { self.costs.touch } else { self.costs.transfer }
     }
 
     fn run_mover(&mut self) {
         // What is queued may have been so since the GPU last moved on.
-        self.mover_free = self.mover_free.max(std::mem::replace(&mut self.seen, self.now));
-        while self.mover_free < self.now || self.queues.waiting(Lane::Fault) > 0 {
-            let Some(batch) = pop(&mut self.queues, 16) else { return };
+        let seen = std::mem::replace(&mut self.seen, self.now);
+        self.mover_free = self.mover_free.map(|free| free.max(seen));
+        let mut idle = [false; 2];
+        while idle != [true; 2] {
+            // Whose turn it is: the one that is free first.
+            let first = Direction::ALL.into_iter().filter(|&way| !idle[way as usize]);
+            let Some(way) = first.min_by_key(|&way| self.mover_free[way as usize]) else { return };
+            let at = way as usize;
+            let urgent = way == Direction::In && self.queues.waiting(Lane::Fault) > 0;
+            let batch = if self.mover_free[at] < self.now || urgent { self.queues.pop_batch(way, 16) } else { None };
+            let Some(batch) = batch else {
+                idle[at] = true;
+                continue;
+            };
             for block in batch.blocks() {
-                if batch.lane == Lane::Discard {
-                    self.discard(block);
-                    continue;
-                }
-                let to = if batch.lane == Lane::Evict {
-                    if self.resident.remove(&block) {
-                        self.order.retain(|&other| other != block);
-                        self.mover_free += self.costs.transfer;
-                        self.migrated(block, false, MigrationCause::User);
-                    }
-                    Place::Host
-                } else {
-                    let was_there = self.make_resident(block, MigrationCause::User);
-                    self.mover_free += if was_there { self.costs.touch } else { self.costs.transfer };
-                    DEVICE
+                self.mover_free[at] += match batch.lane {
+                    Lane::Discard => self.discard(block),
+                    Lane::Evict => self.evict(block),
+                    Lane::Fault | Lane::Keep | Lane::Predicted => self.fetch(block),
                 };
-                self.tell(&Event::MoveDone { block, to, ok: true });
             }
+            self.queues.done(way);
+            idle = [false; 2];
         }
     }
 }

@@ -106,6 +106,13 @@ impl Device {
         !self.state.lock().unwrap().notices.is_empty()
     }
 
+    /// The call that [`Self::release`] would let go.
+    pub fn next(&self) -> Option<(AddrRange, Place)> {
+        let state = self.state.lock().unwrap();
+        let [inwards, outwards] = state.standing;
+        inwards.or(outwards)
+    }
+
     /// Lets a thread we hold go on, that onto the GPU first: its bytes have arrived. Says what it moved.
     pub fn release(&self) -> Option<(AddrRange, Place)> {
         let mut state = self.state.lock().unwrap();
