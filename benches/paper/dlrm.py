@@ -28,9 +28,9 @@ class Categories:
         self.rows, self.generator = rows, generator
         self.total = ((rows + 0.5) ** (1 - EXPONENT) - 0.5 ** (1 - EXPONENT)) / (1 - EXPONENT)
         # Expected number of categories that have appeared by a time, on a grid; the sum over ranks as one over octaves of them.
-        ranks = torch.logspace(0, math.log2(rows + 1), 2000, base=2, dtype=torch.float64)
+        ranks = torch.logspace(0, math.log2(rows + 1), 500, base=2, dtype=torch.float64)
         middles, widths = (ranks[1:] + ranks[:-1]) / 2, ranks[1:] - ranks[:-1]
-        self.times = torch.logspace(-3, 60, 4000, base=2, dtype=torch.float64)
+        self.times = torch.logspace(-3, 60, 1000, base=2, dtype=torch.float64)
         appeared = -torch.expm1(-self.times[:, None] * self.frequency(middles)) * widths
         self.appeared = appeared.sum(1)
 
@@ -49,8 +49,11 @@ class Categories:
         mixed = (mixed ^ (mixed >> 29)) * -4658895280553007687
         share = ((mixed >> 11) & ((1 << 52) - 1)).to(torch.float64) / (1 << 52)
         times = -torch.log1p(-share) / self.frequency(ranks.to(torch.float64))
-        at = torch.searchsorted(self.times, times).clamp(max=len(self.times) - 1)
-        return self.appeared[at].to(torch.int64).clamp(0, self.rows - 1)
+        after = torch.searchsorted(self.times, times).clamp(1, len(self.times) - 1)
+        low, high = self.times[after - 1], self.times[after]
+        share = ((times - low) / (high - low)).clamp(0, 1)
+        row = torch.lerp(self.appeared[after - 1], self.appeared[after], share)
+        return row.to(torch.int64).clamp(0, self.rows - 1)
 
 
 def layers(sizes, last):

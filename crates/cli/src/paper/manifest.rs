@@ -51,7 +51,7 @@ pub struct Network {
     /// More keys for the device.
     #[serde(default)]
     pub keys: Vec<String>,
-    /// How long a run takes on an idle core, for the estimate of what is left.
+    /// How long a run of `one_batch` takes on an idle core, for the estimate of what is left.
     pub seconds: f64,
     /// To how many samples the largest batch is found.
     #[serde(default = "one")]

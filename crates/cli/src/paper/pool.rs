@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// How many runs a search is taken to need.
 const PROBES: f64 = 5.0;
 
+/// What a run in which nothing moves costs of one in which much does.
+const UNMANAGED: f64 = 0.3;
+
 /// What became of everything that was asked for.
 #[derive(Debug, Default)]
 pub struct Done {
@@ -36,10 +39,19 @@ enum Job<'a> {
 }
 
 impl Job<'_> {
+    /// Seconds it takes on an idle core, about: work grows with what moves.
     fn cost(&self, manifest: &Manifest) -> f64 {
+        let iterations = f64::from(manifest.iterations);
         match self {
-            Job::Run(run) => manifest.network(&run.network).seconds,
-            Job::Search(row, _) => manifest.network(&row.network).seconds * PROBES,
+            Job::Run(run) => {
+                let network = manifest.network(&run.network);
+                let share = match run.mode {
+                    Mode::Plain | Mode::Unlimited => UNMANAGED,
+                    Mode::Demand | Mode::DeepUm => f64::from(run.iterations) / iterations,
+                };
+                network.seconds * share * f64::from(run.batch) / f64::from(network.one_batch())
+            }
+            Job::Search(row, _) => manifest.network(&row.network).seconds * PROBES * 2.0 / iterations,
         }
     }
 }
@@ -112,9 +124,12 @@ pub fn carry_out(manifest: &Manifest, rows: &[Row], bench: &Bench<'_>, store: &S
             let left = *left.lock().expect("no panic holds it");
             let elapsed = started.elapsed().as_secs_f64();
             // By the manifest's seconds at first, by this machine's speed once it shows.
-            let speed = if total - left > 0.05 * total { (total - left) / elapsed } else { workers as f64 };
+            let (speed, on) = match total - left > 0.05 * total {
+                true => ((total - left) / elapsed, ""),
+                false => (workers as f64, " on idle cores"),
+            };
             progress.say(&format!(
-                "{} of {count} jobs done; about {} left",
+                "{} of {count} jobs done; about {} left{on}",
                 finished.load(Ordering::Relaxed),
                 spoken(left / speed)
             ));
