@@ -77,10 +77,12 @@ impl Bench {
         let runtime = root().join("target/release/libdeepum_emu_cudart.so");
         std::os::unix::fs::symlink(runtime, folder.path().join("libcudart.so.13")).expect("a link");
         let bench = Self { folder, made: AtomicU64::new(0) };
+        bench.compile("libc10.so", &["libc10.c"], &["-shared", "-fPIC", "-Wl,-soname,libc10.so"]);
+        let beside = format!("-Wl,-rpath,{}", bench.folder.path().display());
         bench.compile(
             "data_mode",
             &["data_mode.c", "data_mode_kernels.c"],
-            &["-l:libcudart.so.13", "-Wl,--allow-shlib-undefined"],
+            &["-l:libcudart.so.13", "-l:libc10.so", &beside, "-Wl,--allow-shlib-undefined"],
         );
         bench.compile("libstorm.so", &["storm.c"], &["-shared", "-fPIC", "-ldl", "-lpthread"]);
         bench
