@@ -274,6 +274,8 @@ static void workload(uint64_t seed) {
 
 int main(int argc, char **argv) {
     if (argc != 3) return fprintf(stderr, "usage: data_mode FIRST COUNT\n"), 2;
+    // A line is out when its seed is done, also where the program is killed after it.
+    setvbuf(stdout, NULL, _IOLBF, 0);
     uint64_t first = strtoull(argv[1], NULL, 10), count = strtoull(argv[2], NULL, 10);
     // The null stream, one that it waits for, and two that it does not.
     OK(cudaStreamCreate(&streams[1]));
