@@ -149,7 +149,7 @@ impl Link {
     fn run(mut self, over: impl Fn()) {
         let mut pause = KNOCK.0;
         let mut lost = false;
-        while !(self.remote.is_off)() {
+        while !self.enough() {
             let failure = match self.attach() {
                 Ok(attached) => {
                     let say = if lost { self.remote.say } else { self.remote.info };
@@ -182,6 +182,11 @@ impl Link {
             pause = (pause * 2).min(KNOCK.1);
         }
         self.let_go();
+    }
+
+    /// Whether no engine is wanted any more.
+    fn enough(&self) -> bool {
+        (self.remote.is_off)() || ENDING.load(Ordering::Relaxed)
     }
 
     /// One attempt.
@@ -271,7 +276,7 @@ impl Link {
 
     /// Says why there is no daemon, each reason once.
     fn tell(&mut self, failure: &Failure) {
-        if ENDING.load(Ordering::Relaxed) || (self.remote.is_off)() {
+        if self.enough() {
             return;
         }
         let line = failure.to_string();
