@@ -1,10 +1,11 @@
 //! What the whole-system suites share: running a training script under the built `deepum`, and
 //! reading afterwards what the device and the shim each say happened.
 
-use deepum_emu_device::log::FlightLog;
+use deepum_emu_device::log::{FlightLog, Totals};
 use deepum_protocol::status::Status;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use tempfile::TempDir;
 
 /// Which PyTorch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +34,17 @@ pub struct Script {
     gpu: String,
     words: Vec<String>,
     env: Vec<(String, String)>,
+    status: bool,
+}
+
+/// A run under way.
+#[derive(Debug)]
+pub struct Started {
+    child: Child,
+    what: String,
+    log: PathBuf,
+    status: PathBuf,
+    _scratch: TempDir,
 }
 
 /// The top of the source tree.
@@ -66,7 +78,7 @@ impl Script {
     #[must_use]
     pub fn new(torch: Torch, words: &[&str]) -> Self {
         let words = words.iter().map(|&word| word.to_owned()).collect();
-        Self { torch, gpu: "emu:a100-40g".to_owned(), words, env: Vec::new() }
+        Self { torch, gpu: "emu:a100-40g".to_owned(), words, env: Vec::new(), status: true }
     }
 
     /// On this device, as `--gpu` says it.
@@ -83,17 +95,32 @@ impl Script {
         self
     }
 
+    /// Without asking for the status at the end: there may be no engine to give one.
+    #[must_use]
+    pub const fn without_status(mut self) -> Self {
+        self.status = false;
+        self
+    }
+
     /// Runs it to its end, with the shim.
     #[must_use]
     pub fn run(&self) -> Run {
+        self.start().wait()
+    }
+
+    /// Starts it, with the shim.
+    #[must_use]
+    pub fn start(&self) -> Started {
         let python = python(self.torch);
         let scratch = tempfile::tempdir().expect("a folder for the flight log");
         let (log, status) = (scratch.path().join("flight.log"), scratch.path().join("status.json"));
         let train = root().join("tests/train");
         let mut command = Command::new(deepum());
+        command.args(["run", "--gpu", &self.gpu, "--"]).arg(&python);
+        if self.status {
+            command.args([&train.join("status_at_end.py"), &deepum(), &status]);
+        }
         command
-            .args(["run", "--gpu", &self.gpu, "--"])
-            .args([&python, &train.join("status_at_end.py"), &deepum(), &status])
             .arg(train.join(&self.words[0]))
             .args(&self.words[1..])
             .env("DEEPUM_EMU_LOG", &log)
@@ -101,13 +128,44 @@ impl Script {
             .env("TORCHINDUCTOR_CACHE_DIR", scratch.path().join("inductor"))
             .env("HF_HUB_OFFLINE", "1")
             .envs(self.env.iter().map(|(name, value)| (name, value)));
-        let output = command.output().expect("the deepum executable starts");
+        let child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the deepum executable starts");
+        Started { child, what: self.words.join(" "), log, status, _scratch: scratch }
+    }
+}
+
+impl Started {
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What the device has counted so far; zeros before there is one.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        FlightLog::totals(&self.log).unwrap_or_default()
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
+    /// As `kill -9` does.
+    pub fn kill(mut self) {
+        self.child.kill().expect("our own child");
+        self.child.wait().expect("our own child");
+    }
+
+    /// Waits for its end.
+    #[must_use]
+    pub fn wait(self) -> Run {
+        let Self { child, what, log, status, _scratch } = self;
+        let output = child.wait_with_output().expect("our own child");
         let device = FlightLog::open(&log).unwrap_or_else(|error| {
-            panic!(
-                "{:?} left no flight log ({error}); it said:\n{}",
-                self.words,
-                String::from_utf8_lossy(&output.stderr)
-            )
+            panic!("{what} left no flight log ({error}); it said:\n{}", String::from_utf8_lossy(&output.stderr))
         });
         let shim = std::fs::read_to_string(&status).ok().and_then(|text| {
             let all: serde_json::Value = serde_json::from_str(&text).ok()?;

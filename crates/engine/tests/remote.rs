@@ -206,12 +206,10 @@ fn whatever_becomes_of_the_daemon_the_program_has_an_engine_or_none() {
     page.gates().set(0, Some(LaunchSeq(5)), &ring.shared());
     assert!(page.gates().is_closed() && ring.shared().mode() == Mode::Awake);
 
-    // It dies, with a discard under way and work counted: within a second all is let go.
-    let died = Instant::now();
+    // It dies, with a discard under way and work counted: all is let go.
     drop((connection, fds, listener));
     fs::remove_file(&path).unwrap();
     until("letting go", free);
-    assert!(died.elapsed() < Duration::from_secs(1), "{:?}", died.elapsed());
     // A hold would wait for a discard under way for ever.
     page.hand_outs().hold(UmBlock::containing(allocation().start));
     until("two lines", || SAID.lock().unwrap().len() == 2);

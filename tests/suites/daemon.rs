@@ -1,0 +1,167 @@
+//! Real PyTorch with its engine in `deepumd`: the same as with its own, and no worse than without one when that dies.
+
+use deepum_protocol::programs::{Program, Programs, socket_beside};
+use deepum_tests::{Run, Script, Started, Torch, root};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Far beyond anything that happens here; only a failure takes so long.
+const FOREVER: Duration = Duration::from_secs(300);
+/// Launches of one iteration, roughly.
+const ITERATION: u64 = 250;
+
+/// Waits for something that must become true.
+#[track_caller]
+fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = holds() {
+            return found;
+        }
+        assert!(start.elapsed() < FOREVER, "never happens: {what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A daemon that is killed where it goes out of scope.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(socket: &Path) -> Self {
+        let exe = root().join("target/release/deepumd");
+        assert!(exe.is_file(), "{} is missing: run scripts/setup first", exe.display());
+        let mut command = Command::new(exe);
+        command.arg("--socket").arg(socket).arg("--no-tables").stderr(Stdio::null());
+        let daemon = Self(command.spawn().expect("deepumd starts"));
+        until("deepumd answers", || programs(socket));
+        daemon
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the daemon at `socket` tells, if one is there.
+fn programs(socket: &Path) -> Option<Vec<Program>> {
+    let mut stream = UnixStream::connect(socket_beside(socket)).ok()?;
+    stream.write_all(b"{\"get\":\"programs\"}\n").ok()?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).ok()?;
+    serde_json::from_str::<Programs>(&line).ok().map(|told| told.programs)
+}
+
+fn served(socket: &Path, program: &Started) -> Option<Program> {
+    programs(socket)?.into_iter().find(|one| one.pid == program.pid())
+}
+
+/// GPT-2, small, needs about 600 MiB; the device has 400.
+fn gpt2(iterations: &str) -> Script {
+    let words = ["language_model.py", "gpt2", "--iterations", iterations];
+    Script::new(Torch::Cu13, &words).gpu("emu:v100-32g:memory=400MiB")
+}
+
+fn in_daemon(script: &Script, socket: &Path) -> Script {
+    script.clone().env("DEEPUM_ENGINE", &format!("daemon:{}", socket.display()))
+}
+
+fn folder() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder for the socket");
+    let socket = folder.path().join("deepumd.sock");
+    (folder, socket)
+}
+
+fn stdout(run: &Run) -> String {
+    String::from_utf8_lossy(&run.output.stdout).into_owned()
+}
+
+fn stderr(run: &Run) -> String {
+    String::from_utf8_lossy(&run.output.stderr).into_owned()
+}
+
+#[test]
+fn every_launch_starts_and_ends_at_the_same_instant_with_either_engine() {
+    let (_folder, socket) = folder();
+    let _daemon = Daemon::start(&socket);
+    let own = gpt2("4").run();
+    let theirs = in_daemon(&gpt2("4"), &socket).run();
+    own.assert_clean();
+    theirs.assert_clean();
+    assert_eq!(stdout(&own), stdout(&theirs));
+    assert!(own.device.totals.h2d_user > 0, "there was something to fetch");
+    assert_eq!(own.device.entries, theirs.device.entries);
+    let (own, theirs) = (own.device.totals, theirs.device.totals);
+    assert_eq!(
+        (own.virtual_ns, own.settles, own.notices, own.fault_entries, own.h2d_user, own.d2h_user, own.d2h_eviction),
+        (
+            theirs.virtual_ns,
+            theirs.settles,
+            theirs.notices,
+            theirs.fault_entries,
+            theirs.h2d_user,
+            theirs.d2h_user,
+            theirs.d2h_eviction
+        )
+    );
+}
+
+#[test]
+fn without_a_daemon_it_is_plain_unified_memory_and_one_line() {
+    let (_folder, socket) = folder();
+    let alone = in_daemon(&gpt2("2"), &socket).without_status().run();
+    assert!(alone.output.status.success(), "{}", stderr(&alone));
+    let about: Vec<String> = stderr(&alone).lines().filter(|l| l.starts_with("deepum:")).map(str::to_owned).collect();
+    assert_eq!(about.len(), 1, "{about:?}");
+    assert!(
+        about[0].contains(socket.to_str().expect("ASCII")) && about[0].contains("plain unified memory"),
+        "{about:?}"
+    );
+    let totals = alone.device.totals;
+    assert!(totals.h2d_user == 0 && totals.fault_entries > 0 && totals.launches == totals.launches_done, "{totals:?}");
+}
+
+#[test]
+fn a_daemon_that_is_killed_changes_no_result() {
+    let (_folder, socket) = folder();
+    let daemon = Daemon::start(&socket);
+    let mut program = in_daemon(&gpt2("12"), &socket).without_status().start();
+    until("two iterations with an engine", || (program.totals().launches > 2 * ITERATION).then_some(()));
+    assert!(!program.has_ended() && program.totals().h2d_user > 0);
+    drop(daemon);
+    let run = program.wait();
+    assert!(run.output.status.success(), "{}", stderr(&run));
+    assert!(stderr(&run).contains("is gone; the program runs as plain unified memory"), "{}", stderr(&run));
+    assert_eq!(stdout(&run), stdout(&gpt2("12").without_status().run()));
+}
+
+#[test]
+fn a_daemon_that_is_back_serves_again_and_a_program_that_is_killed_leaves_nothing() {
+    let (_folder, socket) = folder();
+    let mut daemon = Daemon::start(&socket);
+    let mut program = in_daemon(&gpt2("1000000"), &socket).start();
+    let mut attachment = 0;
+    for _ in 0..3 {
+        let fetched = program.totals().h2d_user;
+        let now = until("it is served", || served(&socket, &program).filter(|now| now.attachment > attachment));
+        attachment = now.attachment;
+        until("it is fetched for", || (program.totals().h2d_user > fetched).then_some(()));
+        drop(daemon);
+        until("its worker is gone", || (!Path::new(&format!("/proc/{}", now.worker)).exists()).then_some(()));
+        let launches = program.totals().launches;
+        until("it goes on without", || (program.totals().launches > launches + 2 * ITERATION).then_some(()));
+        daemon = Daemon::start(&socket);
+    }
+    assert!(!program.has_ended());
+    let last = until("it is served", || served(&socket, &program));
+    program.kill();
+    until("its worker is gone", || (!Path::new(&format!("/proc/{}", last.worker)).exists()).then_some(()));
+    until("it is forgotten", || programs(&socket).filter(Vec::is_empty));
+    drop(daemon);
+}
