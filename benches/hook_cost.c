@@ -64,7 +64,7 @@ int main(int argc, char **argv) {
     }
     uint64_t all = (uint64_t)(batches + batches / 10) * BATCH;
     if (r) EQUAL(r[RING_COUNTERS + LAUNCHES], what == LAUNCH ? all : 0);
-    if (r) EQUAL(r[RING_COUNTERS + COPIES], awake && from == v[0] ? all : 0);
+    if (r) EQUAL(r[RING_COUNTERS + COPIES], what == COPY && from == v[0] ? all : 0);
     if (awake) EQUAL(r[RING_DROPPED], 0);
     qsort(sample, batches, sizeof *sample, order);
     printf("%.1f %.1f\n", sample[batches / 2], sample[batches * 99 / 100]);

@@ -1,6 +1,7 @@
-// Each copy and memset that the emulated device has is one place in the sequence: `copies_emu DEEPUM STATUS`, on a device that cannot hold
-// its 64 MiB. Prints how many places it took, and how many of
-// them before the engine woke, after having the executable DEEPUM write the status of this process into the file STATUS.
+// Each copy and memset that the emulated device has is one place in the sequence, and what the program itself says about places is
+// none: `copies_emu DEEPUM STATUS`, on a device that cannot hold its 64 MiB; -DCUDA=12 is against the runtime of CUDA 12. Prints how
+// many places it took, and how many of them before the engine woke, after having the executable DEEPUM write the status of this process
+// into the file STATUS.
 #include "check.h"
 
 #define DRIVER                                                                                                        \
@@ -18,13 +19,28 @@
 DRIVER RUNTIME
 #undef X
 int cudaMemcpy2D(), cudaMemset2D(), cudaMemcpyPeer(), cudaMemcpyPeerAsync();
-int cudaMalloc(void **, size_t), cudaMallocHost(void **, size_t), cudaDeviceSynchronize(void);
+int cudaMalloc(void **, size_t), cudaMallocManaged(void **, size_t, unsigned), cudaMallocHost(void **, size_t), cudaDeviceSynchronize(void);
 int cudaStreamCreateWithFlags(void **, unsigned);
 
 typedef struct { size_t x, y; unsigned kind; void *host, *device, *array; size_t pitch; } end_2d;
 typedef struct { end_2d src, dst; size_t width, height; } copy_2d;
 typedef struct { size_t x, y, z, lod; unsigned kind; void *host, *device, *array, *context; size_t pitch, height; } end_3d;
 typedef struct { end_3d src, dst; size_t width, height, depth; } copy_3d;
+
+#ifndef CUDA
+#define CUDA 13
+#endif
+// One name, two signatures: CUDA 12 takes a device number, -1 for the host; CUDA 13 a kind of place (1 a GPU, 2 the host) and its number.
+typedef struct { int kind, id; } place;
+#if CUDA == 12
+int cudaMemPrefetchAsync(void *, size_t, int, void *), cudaMemAdvise(void *, size_t, int, int);
+static int prefetch(void *at, size_t n, place to) { return cudaMemPrefetchAsync(at, n, to.kind == 2 ? -1 : to.id, NULL); }
+static int advise(void *at, size_t n, int what, place where) { return cudaMemAdvise(at, n, what, where.kind == 2 ? -1 : where.id); }
+#else
+int cudaMemPrefetchAsync(void *, size_t, place, unsigned, void *), cudaMemAdvise(void *, size_t, int, place);
+static int prefetch(void *at, size_t n, place to) { return cudaMemPrefetchAsync(at, n, to, 0, NULL); }
+static int advise(void *at, size_t n, int what, place where) { return cudaMemAdvise(at, n, what, where); }
+#endif
 
 static uint64_t taken;
 // One call, and what it is to add to the places.
@@ -96,6 +112,23 @@ int main(int argc, char **argv) {
     FORMS(cuMemsetD32_v2, cuMemsetD32Async, (p, 0, n));
     FORMS(cuMemsetD2D8_v2, cuMemsetD2D8Async, (p, N(64), 0, N(10), N(3)));
     FORMS(cuMemsetD2D32_v2, cuMemsetD2D32Async, (p, N(64), 0, N(10), N(3)));
+
+    // What the program says itself about where managed memory is to be, is no copy, is done, and leaves its bytes.
+    const place gpu = {1, 0}, cpu = {2, 0};
+    enum { READ_MOSTLY = 1, PREFERRED = 3, ACCESSED_BY = 5, SOME = 1 << 16 };
+    void *own_managed;
+    EQUAL(cudaMallocManaged(&own_managed, 4 << 20, 1), 0);
+    for (int i = 0; i < 2; i++) {
+        unsigned char *at = i ? own_managed : p;
+        DOOR(cudaMemset(at, 0x5a + i, N(SOME)), 1);
+        DOOR(prefetch(at, 4 << 20, cpu), 0);
+        DOOR(prefetch(at, 4 << 20, gpu), 0);
+        for (int what = READ_MOSTLY; what <= ACCESSED_BY + 1; what++) DOOR(advise(at, 4 << 20, what, what < PREFERRED ? gpu : cpu), 0);
+        DOOR(prefetch(at, 4 << 20, cpu), 0);
+        memset(host, 0, SOME);
+        DOOR(cudaMemcpy(host, at, N(SOME), 2), 1);
+        for (int j = 0; j < SOME; j++) EQUAL(((unsigned char *)host)[j], 0x5a + i);
+    }
 
     // Of host memory alone: none.
     DOOR(cudaMemcpyAsync(host, (char *)host + 4096, N(4096), 0, own), 0);
