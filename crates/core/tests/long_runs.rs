@@ -29,7 +29,10 @@ fn over_200_iterations_the_faults_do_not_creep_up() {
         let (early, late) = (sum(10..60), sum(150..200));
         assert!(demand > 100, "no pressure");
         assert!(late <= early, "{ahead} ahead: {early} faults in 50 iterations, and later {late}");
-        assert!(late * 20 <= demand * 50, "{ahead} ahead: {late} faults in 50 iterations, in each of which demand has {demand}");
+        assert!(
+            late * 20 <= demand * 50,
+            "{ahead} ahead: {late} faults in 50 iterations, in each of which demand has {demand}"
+        );
     }
 }
 
