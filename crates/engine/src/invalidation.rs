@@ -33,15 +33,6 @@ impl Invalidation {
             },
         }
     }
-
-    /// Its word in the status.
-    pub const fn mode(&self) -> &'static str {
-        match self.what {
-            Invalidate::No => "no",
-            Invalidate::EvictFirst => "evict",
-            Invalidate::Discard => "discard",
-        }
-    }
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub fn of(running: &Running) -> Status {
     };
     status.sources.driver.clone_from(&running.driver);
     status.invalidation =
-        Invalidation { mode: running.invalidation.mode().to_owned(), less: running.invalidation.less.clone() };
+        Invalidation { mode: running.invalidation.what.to_string(), less: running.invalidation.less.clone() };
     status.sources.notices_lost = world.stats.lost;
     status.ring = RingStatus {
         capacity_words: running.ring.capacity() as u64,
