@@ -263,3 +263,49 @@ pub fn choose(rows: Vec<Row>, only: &[String]) -> Result<Vec<Row>> {
         _ => rows.into_iter().filter(|row| only.iter().any(|wanted| names(row, wanted))).collect(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::one::Bench;
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    fn rows(file: &str) -> Vec<Row> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/paper");
+        let manifest = Manifest::read(&folder.join(file)).unwrap();
+        manifest.networks.iter().for_each(|n| assert!(folder.join(&n.script).is_file(), "{}", n.script));
+        manifest.rows()
+    }
+
+    #[test]
+    fn every_run_asks_for_what_there_is_and_every_row_has_its_own_name() {
+        for file in ["manifest.toml", "smoke.toml"] {
+            let rows = rows(file);
+            let names: BTreeSet<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+            assert_eq!(names.len(), rows.len());
+            for run in rows.iter().flat_map(|row| &row.runs) {
+                assert!(Bench::check(run).is_ok(), "{run:?}: {:?}", Bench::check(run));
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_chosen_by_whole_parts_of_their_names() {
+        let choose = |only: &str| super::choose(rows("manifest.toml"), &[only.to_owned()]).map(|rows| rows.len());
+        assert_eq!(choose("fig9a/gpt2-xl").unwrap(), 3);
+        assert_eq!(choose("fig9a/gpt2-xl/3").unwrap(), 1);
+        assert!(choose("fig9a/gpt2").is_err() && choose("fig9").is_err() && choose("").is_err());
+        assert_eq!(super::choose(rows("manifest.toml"), &[]).unwrap(), rows("manifest.toml"));
+    }
+
+    #[test]
+    fn a_run_that_asks_for_what_there_is_not_is_refused() {
+        let run = rows("smoke.toml")[0].runs[0].clone();
+        assert!(Bench::check(&run.clone().with("DEEPUM_DEGREEE", "8")).is_err());
+        assert!(Bench::check(&run.clone().with("DEEPUM_DEGREE", "0")).is_err());
+        let mut scaled = run;
+        scaled.add_key("scale=h2d*50");
+        assert!(Bench::check(&scaled).is_err());
+    }
+}
