@@ -62,6 +62,10 @@ fn under_pressure_every_launch_is_counted_once_too() {
             "{shim:?}"
         );
         assert!(run.device.totals.d2h_eviction > 0, "it fitted: {:?}", run.device.totals);
+        // Copies share the launches' sequence, and what is reported of a launch is still that launch's.
+        let (told, device) = (shim.counters["launches"], &run.device.totals);
+        assert!(shim.shim["copies"] > 0 && device.named_launches * 10 >= told * 9, "{shim:?} {device:?}");
+        assert_eq!(device.blocks_missed, 0, "{device:?}");
     }
 }
 
