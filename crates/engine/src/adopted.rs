@@ -96,8 +96,8 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
         let failed = Arc::clone(&running);
         threads::spawn("deepum-nudge", body, move |why| failed.turn_off(why)).map_err(StartError)?;
     }
-    // There may have been nudges before there was anybody to hear them.
-    running.nudge();
+    // No look before the first nudge where virtual time decides: the program gives it once its device knows of this engine, and would not count
+    // a thread that it holds before. A nudge that was given earlier waits at the bell. Elsewhere the engine looks by itself.
     Ok(running)
 }
 
