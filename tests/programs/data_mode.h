@@ -15,7 +15,7 @@ int cudaMemcpy2D(void *, size_t, const void *, size_t, size_t, size_t, int);
 int cudaMemset(void *, int, size_t), cudaMemset2D(void *, size_t, int, size_t, size_t), cudaMemsetAsync(void *, int, size_t, stream_t);
 int cudaStreamCreate(stream_t *), cudaStreamCreateWithFlags(stream_t *, unsigned), cudaStreamDestroy(stream_t);
 int cudaStreamSynchronize(stream_t), cudaStreamWaitEvent(stream_t, event_t, unsigned);
-int cudaEventCreateWithFlags(event_t *, unsigned), cudaEventRecord(event_t, stream_t), cudaEventSynchronize(event_t);
+int cudaEventCreateWithFlags(event_t *, unsigned), cudaEventRecord(event_t, stream_t), cudaEventSynchronize(event_t), cudaEventQuery(event_t);
 int cudaEventDestroy(event_t), cudaDeviceSynchronize(void), cudaGetLastError(void);
 int cudaLaunchHostFunc(stream_t, void (*)(void *), void *);
 

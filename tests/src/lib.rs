@@ -1,6 +1,8 @@
 //! What the whole-system suites share: running a training script under the built `deepum`, and
 //! reading afterwards what the device and the shim each say happened.
 
+pub mod data;
+
 use deepum_emu_device::log::{FlightLog, Totals};
 use deepum_protocol::status::Status;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,60 @@
+//! Tensors that come and go give the same bits, whatever is thrown away, moved, or held back meanwhile.
+//!
+//! `programs/tensors.c` trains on memory of an allocator that works and reports as PyTorch's does; a page that was given up is
+//! poisoned, so a discard of what somebody still needs changes a result. `docs/data-mode.md` says more.
+//!
+//! `SEEDS=10000` runs ten thousand seeds.
+
+use deepum_tests::data::{Bench, Way, seeds};
+
+/// More than any workload needs.
+const ROOMY: &str = "v100-32g:data=1";
+/// Less than any workload has in tensors.
+const TIGHT: &str = "v100-32g:data=1,memory=16MiB";
+const PROGRAM: &str = "tensors";
+const SOURCES: &[&str] = &["tensors.c", "data_mode_kernels.c"];
+
+const OFF: Way =
+    Way { name: "off", gpu: ROOMY, drivers: &["580"], env: &[("DEEPUM", "0")], storm: false, says: None, every: 1 };
+const DISCARD: Way = Way { name: "discard", gpu: TIGHT, env: &[("DEEPUM_POLICY", "deepum")], ..OFF };
+const BUDGET: Way = Way { name: "budget", env: &[("DEEPUM_GPU_BUDGET", "10MiB")], every: 4, ..DISCARD };
+/// Where the driver cannot discard, what nobody needs leaves first.
+const EVICT_FIRST: Way = Way {
+    name: "evict first",
+    drivers: &["560", "535"],
+    every: 4,
+    says: Some("cannot give up the contents"),
+    ..DISCARD
+};
+/// Every fifth migration fails, every seventh notice is lost, and all notices are late.
+const UNLUCKY: Way = Way {
+    name: "unlucky",
+    gpu: "v100-32g:data=1,memory=16MiB,fail_migrate=5,drop_notices=7,late_us=40",
+    says: Some("the driver goes on by itself where we fail"),
+    every: 4,
+    ..DISCARD
+};
+const STORM: Way = Way { name: "storm", storm: true, every: 4, ..DISCARD };
+const WAYS: [Way; 6] = [OFF, DISCARD, BUDGET, EVICT_FIRST, UNLUCKY, STORM];
+
+#[test]
+fn results_are_the_same_bits_whatever_is_thrown_away() {
+    let outcomes = Bench::new(PROGRAM, SOURCES).run_all(&WAYS, seeds(40));
+    outcomes.assert_same_results(16 << 20);
+    for name in ["discard", "budget", "unlucky", "storm"] {
+        let discarded = outcomes.counted(name, "discarded");
+        println!("{name}: {discarded} blocks thrown away");
+        assert!(discarded > 0, "{name} threw nothing away");
+    }
+    assert_eq!(outcomes.counted("evict first", "discarded"), 0);
+}
+
+#[test]
+fn the_same_seeds_take_the_same_virtual_time() {
+    let bench = Bench::new(PROGRAM, SOURCES);
+    for way in [DISCARD, BUDGET, UNLUCKY] {
+        // Seeds of one thread: with two it is the system that says who comes first.
+        let [one, two] = [(); 2].map(|()| bench.run(way, 20, 3));
+        assert_eq!((one.lines, one.totals), (two.lines, two.totals), "{}", way.name);
+    }
+}
