@@ -40,7 +40,7 @@ impl Issue {
     ) -> Option<Self> {
         let awake = shared.mode() == Mode::Awake;
         let slot = if progress::is_written() { streams::slot(device, stream, per_thread) } else { None };
-        let Some(streams) = page::get().map(|page| page.in_flight()) else {
+        let Some(streams) = page::in_flight() else {
             // No engine, so nothing will be thrown away.
             return Some(Self { device, seq: take()?, awake, stream, per_thread, slot, before: LaunchSeq(0) });
         };
@@ -64,8 +64,7 @@ impl Issue {
 
     /// The driver has answered. `refused` says that the operation will never run.
     pub fn end(&self, shared: &Shared<'_>, refused: bool) {
-        let (Some(slot), Some(page)) = (self.slot, page::get()) else { return };
-        let streams = page.in_flight();
+        let (Some(slot), Some(streams)) = (self.slot, page::in_flight()) else { return };
         if refused {
             streams.refused(slot, self.seq, self.before);
         } else if self.awake {

@@ -8,6 +8,7 @@ use crate::log;
 use deepum_core::units::AddrRange;
 use deepum_engine::mapping::Mapping;
 use deepum_protocol::handout::HandOuts;
+use deepum_protocol::inflight::InFlight;
 use deepum_protocol::page::{Page, WORDS};
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
@@ -15,6 +16,8 @@ use std::sync::OnceLock;
 struct Made {
     page: Page,
     mapping: Mapping,
+    /// For every launch.
+    in_flight: InFlight<'static>,
 }
 
 static MADE: OnceLock<Option<Made>> = OnceLock::new();
@@ -27,7 +30,7 @@ pub fn make() -> Option<Page> {
         if page.is_none() {
             log::error("the system has no memory for the page shared with the GPU; managed memory works as the driver manages it");
         }
-        Some(Made { page: page?, mapping: mapping? })
+        Some(Made { in_flight: page?.in_flight(), page: page?, mapping: mapping? })
     });
     made.as_ref().map(|made| made.page)
 }
@@ -36,6 +39,12 @@ pub fn make() -> Option<Page> {
 #[inline]
 pub fn get() -> Option<Page> {
     MADE.get().and_then(Option::as_ref).map(|made| made.page)
+}
+
+/// Which operations are under way, once any may be of interest.
+#[inline]
+pub fn in_flight() -> Option<&'static InFlight<'static>> {
+    MADE.get().and_then(Option::as_ref).map(|made| &made.in_flight)
 }
 
 /// The page and its memory, once it is made, if that can be passed on.

@@ -67,8 +67,14 @@ impl Bench {
         let bench = Self { folder, program, made: AtomicU64::new(0) };
         bench.compile("libc10.so", &["libc10.c"], &["-shared", "-fPIC", "-Wl,-soname,libc10.so"]);
         let beside = format!("-Wl,-rpath,{}", bench.folder.path().display());
-        let links =
-            ["-l:libcudart.so.13", "-Wl,--no-as-needed", "-l:libc10.so", &beside, "-Wl,--allow-shlib-undefined", "-lpthread"];
+        let links = [
+            "-l:libcudart.so.13",
+            "-Wl,--no-as-needed",
+            "-l:libc10.so",
+            &beside,
+            "-Wl,--allow-shlib-undefined",
+            "-lpthread",
+        ];
         bench.compile(program, sources, &links);
         bench.compile("libstorm.so", &["storm.c"], &["-shared", "-fPIC", "-ldl", "-lpthread"]);
         bench
