@@ -20,6 +20,7 @@ use deepum_kmod_bridge::adopt::Adopted;
 use deepum_protocol::status::Pace;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What belongs to an engine whose program is another process.
 #[derive(Debug)]
@@ -43,6 +44,15 @@ pub struct Usage {
     pub resident: Bytes,
     /// Launches issued.
     pub launches: u64,
+}
+
+/// Whether the program's device knows of the engine of this process.
+static KNOWN: AtomicBool = AtomicBool::new(false);
+
+/// Whether the engine may be made to look: before its program's first nudge the device would not count a thread that it holds. Always so where
+/// the engine looks by its own clock.
+pub fn may_look() -> bool {
+    KNOWN.load(Ordering::Acquire)
 }
 
 /// Starts an engine's threads for another process. `inputs` are of the ring and page that both processes map.
@@ -81,13 +91,15 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
         pending: Arc::clone(&pending),
     };
     let running = Running::start(inputs, drivers)?;
-    page.engine().store(std::process::id().into(), std::sync::atomic::Ordering::Release);
+    page.engine().store(std::process::id().into(), Ordering::Release);
+    KNOWN.store(bell.is_none(), Ordering::Release);
     if let Some(bell) = bell {
         let nudges = Nudges::over(page, bell);
         let hearer = Arc::clone(&running);
         let body = move || {
             while nudges.wait().is_ok() {
                 if let Some(token) = nudges.take(&pending) {
+                    KNOWN.store(true, Ordering::Release);
                     hearer.gate.pass_on(token);
                 }
             }

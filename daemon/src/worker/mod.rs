@@ -35,6 +35,9 @@ static CONNECTION: OnceLock<OwnedFd> = OnceLock::new();
 /// Lines said before the Welcome, which is to come first; nothing once it is out.
 static EARLY: Mutex<Option<Vec<String>>> = Mutex::new(Some(Vec::new()));
 
+/// What a program may fill, by GPU.
+type Shares = Vec<(DeviceId, Bytes)>;
+
 /// Why it is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
@@ -135,6 +138,7 @@ fn serve_status(running: &Arc<Running>, pid: u32) -> Option<std::path::PathBuf> 
 
 fn serve(running: &Running, pipe: &OwnedFd, connection: &OwnedFd, program: &OwnedFd) -> End {
     let mut reported = Report::default();
+    let mut shares: Option<Shares> = None;
     let mut look = Instant::now();
     loop {
         let left = look.saturating_duration_since(Instant::now()).as_millis() + 1;
@@ -145,8 +149,16 @@ fn serve(running: &Running, pipe: &OwnedFd, connection: &OwnedFd, program: &Owne
         if poll(&mut fds, timeout).is_ok() {
             [ordered, spoken, ended] = fds.map(|fd| fd.any().unwrap_or(true));
         }
-        if ordered && let Some(end) = obey(running, pipe, connection) {
+        // What the parent wants waits until the engine may look; that is within moments of the Welcome.
+        if ordered && let Some(end) = obey(running, pipe, connection, &mut shares) {
             return end;
+        }
+        if adopted::may_look()
+            && let Some(shares) = shares.take()
+        {
+            for (device, share) in &shares {
+                running.set_budget(*device, *share);
+            }
         }
         // The descriptor of the process, or the connection again where the system has none.
         if (spoken || ended) && hears_end(connection, ended) {
@@ -167,17 +179,15 @@ fn serve(running: &Running, pipe: &OwnedFd, connection: &OwnedFd, program: &Owne
 }
 
 /// What the parent wants. The end, if that.
-fn obey(running: &Running, pipe: &OwnedFd, connection: &OwnedFd) -> Option<End> {
+fn obey(running: &Running, pipe: &OwnedFd, connection: &OwnedFd, shares: &mut Option<Shares>) -> Option<End> {
     match report::hear::<Order>(pipe.as_fd()) {
         Ok(None) => None,
         Ok(Some(Order::Budgets(budgets))) => {
-            let shares: Vec<(DeviceId, Bytes)> =
+            let new: Shares =
                 running.usage().iter().map(|usage| usage.device).zip(budgets.into_iter().map(Bytes)).collect();
-            for (device, share) in &shares {
-                running.set_budget(*device, *share);
-            }
             // For information, so it may get lost.
-            let _ = report::send_now(connection.as_fd(), &Packet::Budget(shares).to_bytes());
+            let _ = report::send_now(connection.as_fd(), &Packet::Budget(new.clone()).to_bytes());
+            *shares = Some(new);
             None
         }
         Ok(Some(Order::End)) | Err(_) => Some(End::Order),
