@@ -200,15 +200,18 @@ impl Link {
             (self.remote.replay)(&|| attach::empty(ring));
         }
         self.attachments += 1;
+        if self.driven {
+            // Before there is an engine: what it asks for must find the device waiting for it, or the device would wait for a program that
+            // waits for the engine. Nothing is nudged yet.
+            let hooks = hooks::prepare(self.remote.page.0, ring, &self.nudges);
+            if !pace::offer(hooks, self.remote.say) {
+                self.driven = false;
+            }
+        }
         let attached = ready.say_hello(&self.remote, &self.nudges, self.driven, self.attachments)?;
         connection::set(Some(Arc::clone(&attached.connection)));
         if self.driven {
-            let hooks = hooks::prepare(self.remote.page.0, ring, &self.nudges);
             hooks::attach(attached.queue.as_ref().map(LentQueue::watch));
-            if !pace::offer(hooks, self.remote.say) {
-                self.driven = false;
-                return Err(Failure::Lost(attached.path));
-            }
             // There may be something to look at already.
             self.nudges.give();
         }
