@@ -29,10 +29,12 @@ impl Machine {
         self.command(Order::Discard(range, unmap), true)
     }
 
-    /// Carries out a command of whichever thread calls.
+    /// Carries out a command of whichever thread calls. One of an engine that drives no more takes a turn like the program's, and
+    /// makes time pass itself, so it ends whatever the program does. It cannot be of the engine that drives next: that
+    /// one is asked for nothing before the device knows of it, and whoever gave the pace back waits for this to end first.
     fn command(&self, order: Order, wait: bool) -> CuResult {
-        if self.pace.driven() && self.pace.is_engine_thread() {
-            return self.engine_command(order, wait);
+        if let Some(outcome) = self.engine_command(order, wait) {
+            return outcome;
         }
         self.call(Cost::Free, |call| {
             let at = call.state.host;

@@ -11,8 +11,13 @@
 //! program may be waiting for the end of a discard outside every call of ours (a block that is handed out again), and virtual
 //! time, which only its calls move, would stand still for ever.
 //!
-//! While the device does not stand still (an engine that has just started, one that drives no more) nothing would come to
-//! carry a command out later, so it is carried out at once.
+//! While the device does not stand still (an engine that has just started) nothing would come to carry a command out later, so it
+//! is carried out at once.
+//!
+//! **An engine that goes.** The pace changes hands under the state's lock alone, and whoever gives it back lets every thread go
+//! that is held here. So a command is the engine's or nobody's, by one look under that lock ([`Machine::command`]); a ticket
+//! is let go once, though the device may be standing still for exactly that ticket while the engine goes; and when the next
+//! engine takes over, nobody is held. One thread too many or too few would be counted for ever, and the device would wait for it.
 
 use std::collections::BTreeMap;
 
@@ -173,9 +178,10 @@ impl State {
         machine.released.notify_all();
     }
 
-    /// Lets a thread go whose command is done.
+    /// Lets a thread go whose command is done, unless it was let go meanwhile.
     pub(crate) fn release(&mut self, ticket: Ticket, machine: &Machine) {
-        self.hands.tickets.retain(|t| *t != ticket);
+        let Some(at) = self.hands.tickets.iter().position(|t| *t == ticket) else { return };
+        self.hands.tickets.remove(at);
         self.hands.own[ticket.hand as usize].let_go = Some(self.now);
         self.answer(ticket.number, Ok(()), machine);
     }
@@ -190,16 +196,20 @@ impl State {
 }
 
 impl Machine {
-    /// A command of one of the engine's threads, which is held here until it is done.
-    pub(crate) fn engine_command(&self, order: Order, wait: bool) -> CuResult {
+    /// A command of one of the engine's threads, which is held here until it is done. Nothing if the calling thread is none, or its
+    /// engine drives no more.
+    pub(crate) fn engine_command(&self, order: Order, wait: bool) -> Option<CuResult> {
         let mut state = self.lock();
+        if !self.pace.driven() || !self.pace.is_engine_thread() {
+            return None;
+        }
         state.hands.numbers += 1;
         let number = state.hands.numbers;
         state.hands.asked.push(Asked { order, number, wait });
         self.pace.hold(1);
         loop {
             if let Some(outcome) = state.hands.answers.remove(&number) {
-                return outcome;
+                return Some(outcome);
             }
             let at_once = !state.hands.still || !self.pace.driven();
             if self.ended() {
@@ -207,12 +217,12 @@ impl Machine {
                 state.hands.take(number);
                 state.hands.tickets.retain(|ticket| ticket.number != number);
                 self.pace.hold(-1);
-                return Ok(());
+                return Some(Ok(()));
             }
             if at_once && let Some(asked) = state.hands.take(number) {
                 if let Some(outcome) = state.begin(asked, self) {
                     self.pace.hold(-1);
-                    return outcome;
+                    return Some(outcome);
                 }
             } else {
                 self.released.wait(&mut state);

@@ -111,6 +111,11 @@ impl Pace {
         }
     }
 
+    /// How many threads of the engine that drives stand in a call.
+    pub fn held(&self) -> u32 {
+        self.held.load(Ordering::Acquire)
+    }
+
     /// How often the device waited.
     pub fn settles(&self) -> u64 {
         self.settles.load(Ordering::Relaxed)
@@ -140,7 +145,7 @@ impl Pace {
         let (mut turns, mut still, mut last) = (0u32, 0, 0);
         loop {
             let now = pending.load(Ordering::Acquire);
-            if now == self.held.load(Ordering::Acquire) {
+            if now == self.held() {
                 return true;
             }
             if !self.driven() {

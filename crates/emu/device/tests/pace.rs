@@ -6,7 +6,7 @@ mod common;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -278,6 +278,63 @@ fn a_discard_of_the_engine_ends_without_a_call_of_the_program() {
         // SAFETY: null takes the hooks away again, and lets the thread go.
         assert!(unsafe { m.drive(std::ptr::null()) });
     });
+}
+
+/// The machine that the next nudge takes the hooks from.
+static LEAVES: AtomicPtr<Machine> = AtomicPtr::new(std::ptr::null_mut());
+
+unsafe extern "C" fn nudge_to_an_engine_that_dies() {
+    // SAFETY: null, or a machine that outlives the call that nudges.
+    if let Some(machine) = unsafe { LEAVES.swap(std::ptr::null_mut(), Ordering::SeqCst).as_ref() } {
+        // SAFETY: null takes the hooks away.
+        assert!(unsafe { machine.drive(std::ptr::null()) });
+    }
+}
+
+/// The device stands still to let a thread go, and the engine dies at that very moment: the thread is let go once, and the next engine
+/// finds nobody held.
+#[test]
+fn an_engine_that_dies_while_its_thread_is_let_go_leaves_nobody_counted() {
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let m = machine("v100-32g");
+    let hooks = DeepumHooks {
+        abi: 3,
+        reserved: 0,
+        pending: &raw const PENDING,
+        nudge: Some(nudge_to_an_engine_that_dies),
+        is_engine_thread: Some(is_ours),
+        may_touch: None,
+        given_up: None,
+    };
+    let x = allocate(&m, Kind::Managed, 2 * MIB).unwrap();
+    let (s, scale) = (null_stream(&m), kernel(&m, "deepum_test_scale"));
+    launch(&m, s, &scale, &[x, MIB / 4, 0]);
+    call(&m, |c| c.synchronize(GPU));
+    let block = UmBlock::containing(deepum_core::units::DevAddr(x));
+    m.look(|state| {
+        state.sink = Some(Box::new(Sink(Shared::default())));
+        Ok(())
+    })
+    .unwrap();
+    // SAFETY: the hooks outlive the machine's use of them, which ends below.
+    assert!(unsafe { m.drive(&raw const hooks) });
+    thread::scope(|scope| {
+        let engine = scope.spawn(|| {
+            OURS.set(true);
+            m.migrate(block.range(), Place::Host, true)
+        });
+        while m.look(|state| Ok(state.hands.next().is_none())).unwrap() {
+            thread::yield_now();
+        }
+        PENDING.store(1, Ordering::SeqCst);
+        LEAVES.store((&raw const m).cast_mut(), Ordering::SeqCst);
+        // The engine's thread is let go once as much time has passed; the notice of the move comes first.
+        call(&m, |c| c.run(deepum_emu_device::run::Until::Time(deepum_core::units::Nanos(1_000_000_000))));
+        assert_eq!(engine.join().unwrap(), Ok(()));
+        PENDING.store(0, Ordering::SeqCst);
+    });
+    assert!(LEAVES.load(Ordering::SeqCst).is_null(), "it died in between");
+    assert!(!m.pace.driven() && m.pace.held() == 0, "{} held", m.pace.held());
 }
 
 #[test]
