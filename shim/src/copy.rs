@@ -94,7 +94,7 @@ impl Copying {
         }
         match self.state {
             State::Issued(issue) if issue.awake => {
-                let (seq, stream) = (issue.seq, issue.slot());
+                let (seq, stream) = (issue.seq, issue.stream());
                 self.ring.push(issue.device, &Record::Copy { seq, stream, range, write });
             }
             // It runs whenever the graph does, so what it uses is never thrown away from now on.

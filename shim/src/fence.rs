@@ -5,6 +5,7 @@
 //! moment, also while a thread or the process ends.
 
 use crate::stage;
+use crate::streams::Place;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,6 +21,8 @@ pub struct Here {
     pub op: Cell<u64>,
     /// This thread's number, for its own default stream; 0 is "not yet given". See [`crate::streams`].
     pub number: Cell<u64>,
+    /// The stream this thread used last, and its slot. See [`crate::streams`].
+    pub stream: Cell<(u64, Option<Place>)>,
 }
 
 thread_local! {
@@ -30,6 +33,7 @@ thread_local! {
             copy_frame: Cell::new(0),
             op: Cell::new(0),
             number: Cell::new(0),
+            stream: Cell::new((0, None)),
         }
     };
 }

@@ -4,12 +4,14 @@
 //! is thrown away under them. So every operation that reads or writes managed memory is issued here, also while the engine sleeps: what
 //! it finds in flight when it wakes must be known.
 //!
-//! Order: into the stream's slot; a place in the sequence, noted in the slot; the program's own call; the progress write behind it, while
-//! awake; out of the slot.
+//! Order: a place in the sequence, noted in the slot; the program's own call; the progress write behind it, while
+//! awake; a note in the slot that the driver has both. Asleep that is one locked instruction and two plain stores.
 
 use crate::abi::Ptr;
-use crate::{page, progress, streams};
+use crate::streams::{self, Place};
+use crate::{idle, page, progress};
 use deepum_core::units::{DeviceId, LaunchSeq, StreamSlot};
+use deepum_protocol::inflight::Before;
 use deepum_protocol::shared::{Mode, Shared};
 
 /// An operation between the two halves of its hook.
@@ -23,13 +25,12 @@ pub struct Issue {
     pub awake: bool,
     stream: Ptr,
     per_thread: bool,
-    slot: Option<StreamSlot>,
-    /// The newest place of the stream until then.
-    before: LaunchSeq,
+    /// Where it is followed, and what was there before.
+    place: Option<(Place, Before)>,
 }
 
 impl Issue {
-    /// The operation begins; `take` takes its place, or there is none, and then nothing has happened.
+    /// The operation begins; `take` takes its place in the sequence, or there is none, and then nothing has happened.
     #[inline]
     pub fn begin(
         shared: &Shared<'_>,
@@ -39,37 +40,34 @@ impl Issue {
         take: impl FnOnce() -> Option<LaunchSeq>,
     ) -> Option<Self> {
         let awake = shared.mode() == Mode::Awake;
-        let slot = if progress::is_written() { streams::slot(device, stream, per_thread) } else { None };
-        let Some(streams) = page::in_flight() else {
-            // No engine, so nothing will be thrown away.
-            return Some(Self { device, seq: take()?, awake, stream, per_thread, slot, before: LaunchSeq(0) });
-        };
-        let Some(slot) = slot else {
-            streams.lose_sight();
-            return Some(Self { device, seq: take()?, awake, stream, per_thread, slot, before: LaunchSeq(0) });
-        };
-        streams.enter(slot);
-        let Some(seq) = take() else {
-            streams.leave(slot, || shared.issued(device));
-            return None;
-        };
-        let before = streams.issue(slot, seq);
-        Some(Self { device, seq, awake, stream, per_thread, slot: Some(slot), before })
+        let seq = take()?;
+        // Without a page there is no engine, so nothing will be thrown away.
+        let place = page::in_flight().and_then(|slots| {
+            let place = if progress::is_written() { streams::place(device, stream, per_thread) } else { None };
+            if place.is_none() {
+                slots.lose_sight();
+            }
+            place.map(|place| (place, slots.issue(place.slot, seq)))
+        });
+        Some(Self { device, seq, awake, stream, per_thread, place })
     }
 
     /// The stream's number for records.
-    pub fn slot(&self) -> StreamSlot {
-        self.slot.unwrap_or(StreamSlot::NONE)
+    pub fn stream(&self) -> StreamSlot {
+        self.place.map_or(StreamSlot::NONE, |(place, _)| place.stream)
     }
 
     /// The driver has answered. `refused` says that the operation will never run.
+    #[inline]
     pub fn end(&self, shared: &Shared<'_>, refused: bool) {
-        let (Some(slot), Some(streams)) = (self.slot, page::in_flight()) else { return };
+        let (Some((place, before)), Some(slots)) = (self.place, page::in_flight()) else { return };
         if refused {
-            streams.refused(slot, self.seq, self.before);
-        } else if self.awake {
-            progress::write(shared, self.stream, self.per_thread, slot, self.seq);
+            return slots.refused(place.slot, before);
         }
-        streams.leave(slot, || shared.issued(self.device));
+        let followed = self.awake && progress::write(shared, self.stream, self.per_thread, place.slot, self.seq);
+        slots.given(place.slot, self.seq, followed);
+        if self.awake {
+            idle::look(slots, self.device, self.seq);
+        }
     }
 }

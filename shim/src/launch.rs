@@ -23,7 +23,7 @@ use crate::interpose::when_over;
 use crate::issue::Issue;
 use crate::names::Kind;
 use crate::real::genuine;
-use crate::{link, names, ops, opt, progress, pt, registry};
+use crate::{idle, link, names, ops, opt, progress, pt, registry};
 use deepum_core::event::Launch;
 use deepum_core::exec_id::{Shape, pointer_key};
 use deepum_core::mix::Mix;
@@ -100,13 +100,13 @@ unsafe fn before(what: What, stream: Ptr, per_thread: bool) -> Option<Note> {
         return Some(Note::Uncounted);
     };
     if issue.awake {
-        if issue.slot() == StreamSlot::NONE {
+        if issue.stream() == StreamSlot::NONE {
             shared.add(ShimCounter::LaunchesWithoutProgress, 1);
         }
         let mut pointers = Pointers::new();
         // SAFETY: handed on from the caller.
         let key = unsafe { key(&shared, &what, &mut pointers) };
-        let launch = Launch { seq: issue.seq, stream: issue.slot(), key, pointers: pointers.list() };
+        let launch = Launch { seq: issue.seq, stream: issue.stream(), key, pointers: pointers.list() };
         ring.push(device, &Record::Launch(launch));
         // Behind the record, so that the engine never has to move the gate for a launch it cannot know.
         progress::wait(&shared, stream, per_thread, device, issue.seq);
@@ -211,21 +211,40 @@ doors! {
     Graph(exec: Ptr, stream: Ptr) => What::Graph(exec), stream;
 }
 
-when_over! {
+/// A capture begins: hooks for each form of the call.
+macro_rules! captures {
+    ($($(#[doc = $doc:literal])+ $hook:ident($($t:ty),*);)*) => {$(
+        $(#[doc = $doc])+
+        pub struct $hook;
+
+        impl $hook {
+            /// Counted from before it begins, so that nobody asks about the stream behind its back.
+            pub unsafe fn before($(_: $t),*) -> Option<()> {
+                CAPTURING.fetch_add(1, Ordering::SeqCst);
+                idle::wait();
+                Some(())
+            }
+            /// Unless it did not begin.
+            pub fn after((): (), status: Status) {
+                if status != SUCCESS {
+                    uncount();
+                }
+            }
+        }
+    )*};
+}
+captures! {
     /// A stream begins to be captured.
-    Capture(Ptr, c_int) => capture_began;
+    Capture(Ptr, c_int);
     /// In the way of CUDA 10.0.
-    CaptureAlone(Ptr) => capture_began;
+    CaptureAlone(Ptr);
     /// Into a graph that exists.
-    CaptureToGraph(Ptr, Ptr, Ptr, Ptr, usize, c_int) => capture_began;
-    /// A capture ends.
-    CaptureEnd(Ptr, *mut Ptr) => capture_ended;
+    CaptureToGraph(Ptr, Ptr, Ptr, Ptr, usize, c_int);
 }
 
-fn capture_began(status: Status) {
-    if status == SUCCESS {
-        CAPTURING.fetch_add(1, Ordering::Relaxed);
-    }
+when_over! {
+    /// A capture ends.
+    CaptureEnd(Ptr, *mut Ptr) => capture_ended;
 }
 
 /// Also when it fails; unless there was none.
@@ -233,8 +252,12 @@ fn capture_ended(status: Status) {
     /// `cudaErrorIllegalState`, the same number in the driver API.
     const NO_CAPTURE: Status = 401;
     if status != NO_CAPTURE {
-        let _ = CAPTURING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        uncount();
     }
+}
+
+fn uncount() {
+    let _ = CAPTURING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
 }
 
 /// Whether any stream is being captured now.

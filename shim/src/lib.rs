@@ -25,6 +25,7 @@ mod doors;
 mod extent;
 mod fence;
 mod host;
+mod idle;
 mod interpose;
 mod issue;
 mod kept;

@@ -110,9 +110,9 @@ fn register(words: &'static [AtomicU64]) -> Option<DevPtr> {
     (unsafe { address(&raw mut on_gpu, page, 0) } == SUCCESS).then_some(on_gpu)
 }
 
-/// Puts a write of `seq` into a stream, behind the launch it follows.
-pub fn write(shared: &Shared<'_>, stream: Ptr, per_thread: bool, slot: StreamSlot, seq: LaunchSeq) {
-    let Some(on_gpu) = on_gpu() else { return };
+/// Puts a write of `seq` into a stream, behind the launch it follows. Says whether the driver took it.
+pub fn write(shared: &Shared<'_>, stream: Ptr, per_thread: bool, slot: StreamSlot, seq: LaunchSeq) -> bool {
+    let Some(on_gpu) = on_gpu() else { return false };
     let write = if per_thread {
         genuine!(Cuda, "cuStreamWriteValue64_v2_ptsz", fn(Ptr, DevPtr, u64, c_uint) -> Status)
     } else {
@@ -121,7 +121,10 @@ pub fn write(shared: &Shared<'_>, stream: Ptr, per_thread: bool, slot: StreamSlo
     let at = on_gpu + Page::progress_at(usize::from(slot.0)) as u64 * 8;
     // SAFETY: the stream is the one the program launched into a moment ago; the word is inside the page, by the slot.
     match write.map(|write| unsafe { write(stream, at, seq.0, 0) }) {
-        Some(SUCCESS) => shared.add(ShimCounter::ProgressWrites, 1),
+        Some(SUCCESS) => {
+            shared.add(ShimCounter::ProgressWrites, 1);
+            return true;
+        }
         Some(NOT_SUPPORTED) | None => {
             NO_WRITES.store(true, Ordering::Relaxed);
             no_progress();
@@ -129,4 +132,5 @@ pub fn write(shared: &Shared<'_>, stream: Ptr, per_thread: bool, slot: StreamSlo
         // The GPU has failed, which the program will hear from its own calls.
         Some(_) => {}
     }
+    false
 }

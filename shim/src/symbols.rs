@@ -10,7 +10,7 @@ use crate::abi::{
     Dev, DevPtr, Dim3, DriverLaunchConfig, Extent, PitchedPtr, Ptr, RuntimeLaunchConfig, Status, TorchDevice,
 };
 use crate::interpose::{Entry, interpose};
-use crate::{alloc, doors, kept, launch, names, ops, pt, query};
+use crate::{alloc, doors, idle, kept, launch, names, ops, pt, query};
 use std::ffi::{c_char, c_int, c_uint};
 
 pub mod copies;
@@ -178,9 +178,13 @@ interpose! {
     /// As above.
     watch Cuda 12000 cuLibraryUnload(library: Ptr) -> Status [GONE] => names::Unload;
     /// A context takes its modules with it.
-    watch Cuda 4000 cuCtxDestroy_v2(context: Ptr) -> Status [GONE] => names::Unload;
+    watch Cuda 4000 cuCtxDestroy_v2(context: Ptr) -> Status [GONE] => idle::Context;
     /// Perhaps the last that holds the context.
-    watch Cuda 11000 cuDevicePrimaryCtxRelease_v2(device: Dev) -> Status [GONE] => names::Unload;
+    watch Cuda 11000 cuDevicePrimaryCtxRelease_v2(device: Dev) -> Status [GONE] => idle::Primary;
+    /// So may a stream's.
+    watch Cudart 0 cudaStreamDestroy(stream: Ptr) -> Status [GONE] => idle::Destroy;
+    /// As above, driver door.
+    watch Cuda 4000 cuStreamDestroy_v2(stream: Ptr) -> Status [GONE] => idle::Destroy;
 
     // PyTorch: which blocks of its caching allocator hold a tensor
 

@@ -73,6 +73,11 @@ fn progress_is_written_and_the_gate_waited_for_while_awake() {
 }
 
 #[test]
+fn streams_that_nobody_uses_any_more_are_known_to_be_idle() {
+    passes("idle", plainly);
+}
+
+#[test]
 fn every_copy_of_managed_memory_is_one_place_in_the_sequence() {
     passes("copies", plainly);
     passes("copies12", plainly);

@@ -38,13 +38,15 @@ static void *engine(void *at) {
     } while (0)
 static int slots_busy(void) {
     int busy = 0;
-    for (int i = 0; i < 512; i++) busy += (page()[PAGE_CALLS + i] & 0xffff) != 0;
+    for (int i = 0; i < 512; i++) busy += (int)(page()[PAGE_ISSUED + i] >> 63);
     return busy;
 }
 static uint64_t newest(void) {
     uint64_t most = 0;
-    for (int i = 0; i < 512; i++)
-        if (page()[PAGE_ISSUED + i] > most) most = page()[PAGE_ISSUED + i];
+    for (int i = 0; i < 512; i++) {
+        uint64_t seq = page()[PAGE_ISSUED + i] & ((1ull << 62) - 1);
+        if (seq > most) most = seq;
+    }
     return most;
 }
 int main(void) {

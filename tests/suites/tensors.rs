@@ -19,13 +19,7 @@ const OFF: Way =
 const DISCARD: Way = Way { name: "discard", gpu: TIGHT, env: &[("DEEPUM_POLICY", "deepum")], ..OFF };
 const BUDGET: Way = Way { name: "budget", env: &[("DEEPUM_GPU_BUDGET", "10MiB")], every: 4, ..DISCARD };
 /// Where the driver cannot discard, what nobody needs leaves first.
-const EVICT_FIRST: Way = Way {
-    name: "evict first",
-    drivers: &["560", "535"],
-    every: 4,
-    says: Some("cannot give up the contents"),
-    ..DISCARD
-};
+const EVICT_FIRST: Way = Way { name: "evict first", drivers: &["560", "535"], every: 4, ..DISCARD };
 /// Every fifth migration fails, every seventh notice is lost, and all notices are late.
 const UNLUCKY: Way = Way {
     name: "unlucky",
@@ -47,6 +41,11 @@ fn results_are_the_same_bits_whatever_is_thrown_away() {
         assert!(discarded > 0, "{name} threw nothing away");
     }
     assert_eq!(outcomes.counted("evict first", "discarded"), 0);
+    for outcome in outcomes.of("evict first") {
+        let invalidation = &outcome.status.as_ref().expect("the program asked for its status").invalidation;
+        let why = invalidation.less.as_deref().unwrap_or_default();
+        assert!(invalidation.mode == "evict" && why.contains("cannot give up the contents"), "{invalidation:?}");
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ use deepum_core::invalidate::Invalidate;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, LaunchSeq, Place, StreamSlot, UmBlock};
 use deepum_kmod_bridge::{Notice, QueueStats};
 use deepum_protocol::grace::Grace;
+use deepum_protocol::inflight::InFlight;
 use deepum_protocol::ring::{Consumer, Record, RingError};
 use deepum_protocol::shared::Mode;
 use std::collections::BTreeMap;
@@ -41,6 +42,7 @@ pub struct World {
     pub(crate) progress: Progress,
     /// Since when what was given up is left alone by the GPUs.
     grace: Grace<'static>,
+    streams: InFlight<'static>,
     pub(crate) gpus: Vec<Gpu>,
     /// Which GPU's memory an allocation is: start → (end, index). Records of other kinds may come from a thread whose
     /// current device is another one.
@@ -101,6 +103,7 @@ impl World {
         Ok(Self {
             ring,
             grace: Grace::new(inputs.page.grace(), inputs.page.in_flight()),
+            streams: inputs.page.in_flight(),
             progress: Progress::new(inputs.page.progress()),
             gpus: inputs.devices.iter().map(gpu).collect(),
             allocations: BTreeMap::new(),
@@ -219,13 +222,16 @@ impl World {
     }
 
     fn progress(&mut self) {
-        let Self { progress, gpus, slots, .. } = self;
+        let Self { progress, gpus, slots, streams, .. } = self;
         progress.look(|slot, done| {
+            // Threads have slots of their own; the core knows streams.
+            let Ok(slot) = u16::try_from(slot) else { return };
+            let stream = streams.stream(StreamSlot(slot));
             // The launch record may have been dropped; with one GPU there is no doubt whose stream it is.
-            let at = slots[slot].or_else(|| (gpus.len() == 1).then_some(0));
-            if let (Some(at), Ok(slot)) = (at, u16::try_from(slot)) {
+            let at = slots.get(usize::from(stream.0)).copied().flatten().or_else(|| (gpus.len() == 1).then_some(0));
+            if let Some(at) = at {
                 let gpu = &mut gpus[at];
-                let event = Event::Progress { stream: StreamSlot(slot), done: LaunchSeq(done) };
+                let event = Event::Progress { stream, done: LaunchSeq(done) };
                 gpu.engine.on(&event, &mut gpu.commands);
             }
         });

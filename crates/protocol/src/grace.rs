@@ -110,7 +110,11 @@ impl<'a> Grace<'a> {
     /// In order, since a period cannot end before an older one.
     fn end(&mut self) {
         while let Some(oldest) = self.open.front_mut() {
-            oldest.waits.retain(|&(slot, seq)| !self.streams.is_done(slot, seq));
+            // A thread's places only grow, but for one that the driver refused: that operation never runs.
+            let last = |slot, seq: LaunchSeq| {
+                if plant::is(Plant::RefusedForGood) { seq } else { seq.min(self.streams.issued(slot)) }
+            };
+            oldest.waits.retain(|&(slot, seq)| !self.streams.is_done(slot, last(slot, seq)));
             if !oldest.waits.is_empty() {
                 return;
             }

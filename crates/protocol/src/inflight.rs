@@ -2,91 +2,99 @@
 //!
 //! Problem: the contents of a tensor that the program gave up may be thrown away only after the last kernel that was issued
 //! before has finished. Records say what was issued, but records may be dropped; and the words that the GPU writes say what is
-//! finished, but only if they are known to be in order.
+//! finished, but only if they are known to be in order. All this is asked of every launch, also while nobody wants to know.
 //!
-//! Idea: per stream slot two words beside the progress word. `issued` is the newest place in the device's sequence that was
-//! taken for the stream, stored before the driver gets the operation. So everything up to `issued` is finished once the
-//! progress word is there, provided that the stream got its operations in the order of their places. It does, unless two
-//! threads are in a call for the same stream at once: whoever finds another one there marks the slot *muddled*
-//! in `calls`, and the last to leave sets the *bound*: progress up to it proves nothing, progress past it does, because
-//! whoever took a later place entered when nobody else was there.
+//! Idea: each thread has a slot of its own for each stream it gives operations to. What one thread gives one stream is in the order
+//! of its places, so everything up to a place is finished once the slot's progress word is there; and a word that one thread alone
+//! writes needs plain stores. `issued` is the newest place that the thread took for the stream, stored before the driver gets the operation.
 //!
 //! ```text
-//! calls = bound (47 bits) | muddled (1 bit) | calls in progress (16 bits)
+//! issued = in the call (1 bit) | bare (1 bit) | place (62 bits)
 //! ```
 //!
-//! Invariants: `issued` is stored before the operation can run; a slot in use has its bit in `used`; an operation in a
-//! stream without a slot sets `blind`, after which nothing is ever known to be finished. A call that is never left (a `longjmp` out
-//! of it) leaves its slot muddled at the next one, which is safe.
+//! - *In the call*: the driver may not have the operation yet.
+//! - *Bare*: no progress write is behind it, because the engine slept. If the stream is idle when it wakes, whoever asks the driver writes
+//!   the progress word in the GPU's stead ([`InFlight::finished`]); so a stream that is never used again holds nobody up.
 //!
-//! Not here: since when a finished operation counts for a piece of memory ([`crate::grace`]).
+//! Invariants: `issued` is stored before the operation can run; a slot in use has its bit in `used`; an operation without a slot
+//! sets `blind`, after which nothing is ever known to be finished, and so does one that begins inside another of its slot, whose
+//! progress would be written too early. (So does one after a call that was never left, by a `longjmp` out of it.)
+//!
+//! Not here: since when a finished operation counts for a piece of memory ([`crate::grace`]); who has which slot (the shim).
 
 use crate::plant::{self, Plant};
-use crate::sync::{AtomicU64, Ordering, look, update};
+use crate::sync::{AtomicU64, Ordering};
 use deepum_core::units::{LaunchSeq, StreamSlot};
 
-const CALLS: u64 = 0xffff;
-const MUDDLED: u64 = 1 << 16;
-const BOUND: u32 = 17;
+const IN_CALL: u64 = 1 << 63;
+const BARE: u64 = 1 << 62;
+const SEQ: u64 = BARE - 1;
 
 /// The words, of which all but the last two are one per stream slot.
 #[derive(Clone, Copy, Debug)]
 pub struct InFlight<'a> {
     /// Written by the GPU: the newest place that is finished.
     pub progress: &'a [AtomicU64],
-    /// The newest place that was taken for the stream.
+    /// The newest place that was taken, and how it is with it.
     pub issued: &'a [AtomicU64],
-    /// Calls in progress, and how far progress is to be distrusted.
-    pub calls: &'a [AtomicU64],
+    /// The number by which records call the slot's stream, plus 1.
+    pub streams: &'a [AtomicU64],
     /// A bit for each slot in use.
     pub used: &'a [AtomicU64],
-    /// Not 0 once an operation went into a stream without a slot.
+    /// Not 0 once an operation could not be followed.
     pub blind: &'a AtomicU64,
 }
 
+/// What a slot said before an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Before(u64);
+
 impl InFlight<'_> {
-    /// A call that gives the stream an operation begins; before its place in the sequence is taken.
-    pub fn enter(&self, slot: StreamSlot) {
-        let Some(calls) = self.calls.get(usize::from(slot.0)) else { return };
-        let more = |now: u64| {
-            let others = now & CALLS != 0 && !plant::is(Plant::NoMuddle);
-            Some((now + 1) | if others { MUDDLED } else { 0 })
-        };
-        let _ = update(calls, Ordering::AcqRel, Ordering::Relaxed, more);
-    }
-
-    /// The operation has its place; before the driver gets it. Answers what the newest place was until then.
-    pub fn issue(&self, slot: StreamSlot, seq: LaunchSeq) -> LaunchSeq {
+    /// A slot is going to be used, for a stream that records call by this number.
+    pub fn claim(&self, slot: StreamSlot, stream: StreamSlot) {
         let at = usize::from(slot.0);
-        let Some(issued) = self.issued.get(at) else { return seq };
-        let (word, bit) = (&self.used[at / 64], 1 << (at % 64));
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
+        if let (Some(word), Some(number)) = (self.used.get(at / 64), self.streams.get(at)) {
+            number.store(u64::from(stream.0) + 1, Ordering::Relaxed);
+            word.fetch_or(1 << (at % 64), Ordering::Release);
         }
-        LaunchSeq(issued.fetch_max(seq.0, Ordering::Relaxed))
     }
 
-    /// The driver refused the operation: it never runs. `before` is what [`Self::issue`] answered. Where another call took a
-    /// later place meanwhile, that one's progress will do.
-    pub fn refused(&self, slot: StreamSlot, seq: LaunchSeq, before: LaunchSeq) {
+    /// What records call the slot's stream.
+    pub fn stream(&self, slot: StreamSlot) -> StreamSlot {
+        let number = self.streams.get(usize::from(slot.0)).map_or(0, |word| word.load(Ordering::Relaxed));
+        number.checked_sub(1).and_then(|number| u16::try_from(number).ok()).map_or(slot, StreamSlot)
+    }
+
+    /// The slot's thread has a place for an operation; before the driver gets it.
+    #[inline]
+    pub fn issue(&self, slot: StreamSlot, seq: LaunchSeq) -> Before {
+        let Some(issued) = self.issued.get(usize::from(slot.0)) else { return Before(seq.0) };
+        let before = issued.load(Ordering::Relaxed);
+        if before & IN_CALL != 0 {
+            self.lose_sight();
+        }
+        issued.store(seq.0 | IN_CALL, Ordering::Relaxed);
+        Before(before)
+    }
+
+    /// The driver has the operation, and the progress write behind it if it is `followed` by one.
+    #[inline]
+    pub fn given(&self, slot: StreamSlot, seq: LaunchSeq, followed: bool) {
         if let Some(issued) = self.issued.get(usize::from(slot.0)) {
-            let _ = issued.compare_exchange(seq.0, before.0, Ordering::Relaxed, Ordering::Relaxed);
+            // Whoever sees this finds the operation in the stream.
+            issued.store(seq.0 | if followed { 0 } else { BARE }, Ordering::Release);
         }
     }
 
-    /// The call ends: the stream has its operation and the progress write behind it. `newest` looks up the newest place
-    /// taken on the stream's device.
-    pub fn leave(&self, slot: StreamSlot, newest: impl Fn() -> LaunchSeq) {
-        let Some(calls) = self.calls.get(usize::from(slot.0)) else { return };
-        let less = |now: u64| {
-            let last = now & CALLS == 1;
-            // Looked up after the word showed that the others have left, so it is not before any place of theirs.
-            Some(if last && now & MUDDLED != 0 { newest().0 << BOUND } else { now.saturating_sub(1) })
-        };
-        let _ = update(calls, Ordering::AcqRel, Ordering::Acquire, less);
+    /// The driver refused the operation: it never runs.
+    pub fn refused(&self, slot: StreamSlot, before: Before) {
+        if let Some(issued) = self.issued.get(usize::from(slot.0)) {
+            issued.store(before.0, Ordering::Release);
+        }
     }
 
-    /// An operation goes into a stream without a slot.
+    /// An operation cannot be followed.
+    #[cold]
     pub fn lose_sight(&self) {
         if self.blind.load(Ordering::Relaxed) == 0 {
             self.blind.store(1, Ordering::Relaxed);
@@ -98,28 +106,50 @@ impl InFlight<'_> {
         self.blind.load(Ordering::Relaxed) != 0
     }
 
-    /// The slots in use, and the newest place taken for each.
-    pub fn newest(&self) -> impl Iterator<Item = (StreamSlot, LaunchSeq)> + '_ {
+    fn slots(&self) -> impl Iterator<Item = (StreamSlot, &AtomicU64)> + '_ {
         let slots = self.used.iter().enumerate().flat_map(|(i, word)| {
             let bits = word.load(Ordering::Relaxed);
             (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| i * 64 + bit)
         });
-        slots.filter_map(|at| {
-            let seq = LaunchSeq(self.issued.get(at)?.load(Ordering::Relaxed));
-            Some((StreamSlot(u16::try_from(at).ok()?), seq))
+        slots.filter_map(|at| Some((StreamSlot(u16::try_from(at).ok()?), self.issued.get(at)?)))
+    }
+
+    /// The slots in use, and the newest place taken for each.
+    pub fn newest(&self) -> impl Iterator<Item = (StreamSlot, LaunchSeq)> + '_ {
+        self.slots().map(|(slot, word)| (slot, LaunchSeq(word.load(Ordering::Relaxed) & SEQ)))
+    }
+
+    /// The newest place taken for a slot, also if the driver did not get it yet.
+    pub fn issued(&self, slot: StreamSlot) -> LaunchSeq {
+        let word = self.issued.get(usize::from(slot.0));
+        LaunchSeq(word.map_or(0, |word| word.load(Ordering::Relaxed) & SEQ))
+    }
+
+    /// The slots whose last operation the driver has, and nothing says that it is finished. A stream that is idle after this look has
+    /// finished what it says ([`Self::finished`]).
+    pub fn bare(&self) -> impl Iterator<Item = (StreamSlot, LaunchSeq)> + '_ {
+        self.slots().filter_map(|(slot, word)| {
+            let word = word.load(Ordering::Acquire);
+            let seq = LaunchSeq(word & SEQ);
+            let ready = word & IN_CALL == 0 || plant::is(Plant::AskedInCall);
+            let bare = word & BARE != 0 || plant::is(Plant::AskedInCall);
+            (ready && bare && !self.reached(slot, seq)).then_some((slot, seq))
         })
     }
 
-    /// Whether all that the stream was given up to this place is finished. A "no" may be out of caution.
+    /// The driver said that the slot's stream has finished everything up to this place. The GPU may write meanwhile.
+    pub fn finished(&self, slot: StreamSlot, seq: LaunchSeq) {
+        if let Some(progress) = self.progress.get(usize::from(slot.0)) {
+            progress.fetch_max(seq.0, Ordering::AcqRel);
+        }
+    }
+
+    fn reached(&self, slot: StreamSlot, seq: LaunchSeq) -> bool {
+        self.progress.get(usize::from(slot.0)).is_some_and(|word| word.load(Ordering::Acquire) >= seq.0)
+    }
+
+    /// Whether all that the slot's thread gave the stream up to this place is finished.
     pub fn is_done(&self, slot: StreamSlot, seq: LaunchSeq) -> bool {
-        let at = usize::from(slot.0);
-        let (Some(progress), Some(calls)) = (self.progress.get(at), self.calls.get(at)) else { return false };
-        let done = progress.load(Ordering::Acquire);
-        // After the progress word: whoever muddled the order of what it says had marked the slot by then.
-        let calls = look(calls, Ordering::Acquire);
-        done >= seq.0
-            && calls & MUDDLED == 0
-            && (done > calls >> BOUND || plant::is(Plant::NoBound))
-            && !self.is_blind()
+        self.reached(slot, seq) && !self.is_blind()
     }
 }

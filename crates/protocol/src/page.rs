@@ -20,7 +20,7 @@ use std::ops::Range;
 /// `"DEEPUMPG"`, first byte lowest.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DEEPUMPG");
 /// Version of the layout.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Streams that can be followed.
 pub const SLOTS: usize = 512;
 /// Words of hand-outs: UM blocks of 128 GiB of addresses, one after the other.
@@ -44,11 +44,11 @@ const W_ENDED: usize = 1072;
 const W_BLIND: usize = 1080;
 const W_USED: usize = 1088;
 const W_ISSUED: usize = 1536;
-const W_CALLS: usize = W_ISSUED + SLOTS;
+const W_STREAMS: usize = W_ISSUED + SLOTS;
 const W_HAND_OUTS: usize = 4096;
 
 const _: () = assert!(W_GATES + MAX_DEVICES <= GPU_WORDS && W_USED + SLOTS / 64 <= W_ISSUED);
-const _: () = assert!(W_CALLS + SLOTS <= W_HAND_OUTS && WORDS == 69_632);
+const _: () = assert!(W_STREAMS + SLOTS <= W_HAND_OUTS && WORDS == 69_632);
 
 /// Why a page cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -193,7 +193,7 @@ impl Page {
         InFlight {
             progress: self.range(W_PROGRESS..W_PROGRESS + SLOTS),
             issued: self.range(W_ISSUED..W_ISSUED + SLOTS),
-            calls: self.range(W_CALLS..W_CALLS + SLOTS),
+            streams: self.range(W_STREAMS..W_STREAMS + SLOTS),
             used: self.range(W_USED..W_USED + SLOTS / 64),
             blind: &self.words[W_BLIND],
         }

@@ -22,10 +22,10 @@ pub enum Plant {
     PeriodTooLate,
     /// A discard takes the period in which the release fell for one after it.
     SamePeriod,
-    /// Calls for one stream at once are not noticed.
-    NoMuddle,
-    /// Progress made while calls overlapped is trusted afterwards.
-    NoBound,
+    /// A stream is asked whether it is idle while an operation for it is on its way to the driver.
+    AskedInCall,
+    /// A refused operation is waited for.
+    RefusedForGood,
     /// A reader does not say what it is taking.
     NoTaken,
 }

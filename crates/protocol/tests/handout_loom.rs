@@ -59,11 +59,16 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let all = words(8);
+        let all = words(10);
         let grace = GraceWords { begun: &all[0], ended: &all[1] };
-        let streams =
-            InFlight { progress: &all[2..3], issued: &all[3..4], calls: &all[4..5], used: &all[5..6], blind: &all[6] };
-        Self { outs: HandOuts::new(words(1), grace), grace, streams, taken: &all[7] }
+        let streams = InFlight {
+            progress: &all[2..4],
+            issued: &all[4..6],
+            streams: &all[6..8],
+            used: &all[8..9],
+            blind: words(1).first().unwrap(),
+        };
+        Self { outs: HandOuts::new(words(1), grace), grace, streams, taken: &all[9] }
     }
 
     fn release(&self) {
@@ -71,11 +76,7 @@ impl Bench {
     }
 
     fn take_seq(&self) -> LaunchSeq {
-        LaunchSeq(self.taken.fetch_add(1, Ordering::AcqRel) + 1)
-    }
-
-    fn newest(&self) -> LaunchSeq {
-        LaunchSeq(self.taken.load(Ordering::Acquire))
+        LaunchSeq(self.taken.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// The engine discards the block if it may.
@@ -202,11 +203,11 @@ fn quiet() {
     let program = thread::spawn({
         let queue = Arc::clone(&queue);
         move || {
-            b.streams.enter(SLOT);
             let seq = b.take_seq();
+            b.streams.claim(SLOT, SLOT);
             b.streams.issue(SLOT, seq);
             queue.store(1, Ordering::Release);
-            b.streams.leave(SLOT, || b.newest());
+            b.streams.given(SLOT, seq, true);
             b.release();
         }
     });
@@ -249,29 +250,33 @@ fn what_a_queued_kernel_reads_is_not_discarded() {
     holds_and_finds(2, quiet, &[StampWithoutFence, PeriodWithoutFence, PeriodTooLate, SamePeriod]);
 }
 
-/// Two threads launch into one stream at once. Each gives its operation to the driver and then the progress write; the
-/// driver keeps the order in which it got them, and the GPU has run some of it when the engine looks.
-fn overlap() {
+/// Two threads launch into one stream at once, each with a slot of its own (or with `OF_ONE`, which is the fault, with one for
+/// both). Each gives its operation to the driver and then the progress write; the driver keeps the order in which it got them, and
+/// the GPU has run some of it when the engine looks.
+fn overlap<const OF_ONE: bool>() {
     let b = Bench::new();
     let bytes = Arc::new(Contents(UnsafeCell::new(7)));
-    // 0 is a kernel that reads the block, else a progress write.
-    let stream: Arc<loom::sync::Mutex<Vec<u64>>> = Arc::default();
+    // Kernels that read the block, and progress writes: slot and place.
+    let stream: Arc<loom::sync::Mutex<Vec<Option<(usize, u64)>>>> = Arc::default();
     b.outs.open(BLOCK);
     b.outs.hold(BLOCK);
     b.outs.hold(BLOCK);
-    let launch = {
+    for slot in [StreamSlot(0), StreamSlot(1)] {
+        b.streams.claim(slot, SLOT);
+    }
+    let launch = |slot: u16| {
         let stream = Arc::clone(&stream);
         move || {
-            b.streams.enter(SLOT);
+            let slot = StreamSlot(if OF_ONE { 0 } else { slot });
             let seq = b.take_seq();
-            b.streams.issue(SLOT, seq);
-            stream.lock().unwrap().push(0);
-            stream.lock().unwrap().push(seq.0);
-            b.streams.leave(SLOT, || b.newest());
+            b.streams.issue(slot, seq);
+            stream.lock().unwrap().push(None);
+            stream.lock().unwrap().push(Some((usize::from(slot.0), seq.0)));
+            b.streams.given(slot, seq, true);
             b.release();
         }
     };
-    let other = thread::spawn(launch.clone());
+    let other = thread::spawn(launch(1));
     let engine = thread::spawn({
         let (bytes, stream) = (Arc::clone(&bytes), Arc::clone(&stream));
         move || {
@@ -279,9 +284,9 @@ fn overlap() {
             // The GPU is as far as it can be without having run the last kernel: the worst there is.
             let gpu = || {
                 let stream = stream.lock().unwrap();
-                let at = stream.iter().rposition(|&op| op == 0).unwrap_or(stream.len());
-                if let Some(&done) = stream[..at].iter().rev().find(|&&op| op != 0) {
-                    b.streams.progress[0].store(done, Ordering::Release);
+                let at = stream.iter().rposition(Option::is_none).unwrap_or(stream.len());
+                for &(slot, done) in stream[..at].iter().flatten() {
+                    b.streams.progress[slot].store(done, Ordering::Release);
                 }
                 at < stream.len()
             };
@@ -294,12 +299,105 @@ fn overlap() {
             }
         }
     });
-    launch();
+    launch(0)();
     other.join().unwrap();
     engine.join().unwrap();
 }
 
 #[test]
-fn progress_of_overlapping_launches_is_not_trusted() {
-    holds_and_finds(2, overlap, &[Plant::NoMuddle, Plant::NoBound]);
+fn overlapping_launches_are_each_waited_for() {
+    let _serial = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    plant::set(None);
+    check(2, overlap::<false>);
+    let found = catch_unwind(AssertUnwindSafe(|| check(2, overlap::<true>))).is_err();
+    assert!(found, "one slot for two threads was not found out");
+}
+
+/// A thread launches while the engine sleeps, so nothing says when that is finished, and never again; another asks the driver about its
+/// stream.
+fn asking() {
+    let b = Bench::new();
+    let bytes = Arc::new(Contents(UnsafeCell::new(7)));
+    // Operations that the stream has not finished.
+    let queued = Arc::new(AtomicUsize::new(0));
+    b.outs.open(BLOCK);
+    b.outs.hold(BLOCK);
+    b.streams.claim(SLOT, SLOT);
+    let program = thread::spawn({
+        let queued = Arc::clone(&queued);
+        move || {
+            let seq = b.take_seq();
+            b.streams.issue(SLOT, seq);
+            queued.store(1, Ordering::Release);
+            b.streams.given(SLOT, seq, false);
+            b.release();
+        }
+    });
+    let run = {
+        let (bytes, queued) = (Arc::clone(&bytes), Arc::clone(&queued));
+        move || {
+            assert_eq!(bytes.get(), 7, "discarded before it was read");
+            queued.store(0, Ordering::Release);
+        }
+    };
+    let gpu = thread::spawn({
+        let (queued, run) = (Arc::clone(&queued), run.clone());
+        move || {
+            let ready = queued.load(Ordering::Acquire) == 1;
+            if ready {
+                run();
+            }
+            ready
+        }
+    });
+    let ask = || {
+        for (slot, seq) in b.streams.bare().collect::<Vec<_>>() {
+            if queued.load(Ordering::Acquire) == 0 {
+                b.streams.finished(slot, seq);
+            }
+        }
+    };
+    let mut grace = Grace::new(b.grace, b.streams);
+    for _ in 0..2 {
+        ask();
+        grace.turn();
+        b.discard(&bytes);
+    }
+    let ran = gpu.join().unwrap();
+    program.join().unwrap();
+    if !ran {
+        run();
+    }
+    ask();
+    (0..3).for_each(|_| grace.turn());
+    assert!(b.outs.begin_discard(BLOCK) || bytes.get() == GONE, "in the end it may be discarded");
+}
+
+#[test]
+fn what_was_launched_while_the_engine_slept_is_waited_for_but_not_for_good() {
+    holds_and_finds(2, asking, &[Plant::AskedInCall]);
+}
+
+/// The driver refuses a launch while the engine looks.
+fn refusal() {
+    let b = Bench::new();
+    b.outs.open(BLOCK);
+    b.streams.claim(SLOT, SLOT);
+    let engine = thread::spawn(move || {
+        let mut grace = Grace::new(b.grace, b.streams);
+        grace.turn();
+        grace
+    });
+    let before = b.streams.issue(SLOT, LaunchSeq(1));
+    // What the driver does.
+    thread::yield_now();
+    b.streams.refused(SLOT, before);
+    let mut grace = engine.join().unwrap();
+    (0..3).for_each(|_| grace.turn());
+    assert!(b.outs.begin_discard(BLOCK), "it never runs");
+}
+
+#[test]
+fn a_refused_launch_is_not_waited_for() {
+    holds_and_finds(3, refusal, &[Plant::RefusedForGood]);
 }

@@ -55,6 +55,7 @@ int cudaLaunchKernelExC(const runtime_config *c, P f, P *args) {
 int cudaGraphLaunch(P exec, P stream) { ENTER; return said(CALL("cuGraphLaunch", (P, P), exec, stream)); }
 int cudaStreamBeginCapture(P stream, int mode) { ENTER; return said(CALL("cuStreamBeginCapture", (P, int), stream, mode)); }
 int cudaStreamEndCapture(P stream, P *graph) { ENTER; return said(CALL("cuStreamEndCapture", (P, P *), stream, graph)); }
+int cudaStreamDestroy(P stream) { ENTER; return said(CALL("cuStreamDestroy", (P), stream)); }
 int cudaMalloc(P *out, size_t bytes) {
     ENTER;
     if (bytes == 0) return *out = NULL, 0;

@@ -16,4 +16,5 @@ void fake_jump(const char *name, void *jmp);  // its next call leaves by longjmp
 void fake_end(const char *name);              // its next call ends the thread, unwinding its stack
 uint64_t fake_wait(int word_of_last);         // value of the newest stream wait; its word if asked with 1
 uint64_t fake_progress(int slot_of_last);     // value of the newest stream write; its word if asked with 1
+void fake_create(void *stream);               // a stream that was destroyed is there again, of the same handle
 uint64_t fake_kind(const void *address);      // 'm' managed, 'd' device memory, 0 not live
