@@ -23,6 +23,7 @@ pub mod inbox;
 pub mod invalidation;
 pub mod launch_gate;
 #[cfg(not(loom))]
+pub mod managed;
 pub mod mapping;
 pub mod migrate;
 #[cfg(not(loom))]

@@ -2,10 +2,11 @@
 
 use deepum_kmod_bridge::{Notice, QueueBroken, QueueStats, QueueWatch, ToolsQueue};
 use deepum_protocol::AtomicU64;
+use deepum_protocol::page::Page;
 use deepum_protocol::ring::Ring;
 use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 /// Where driver notices come from: the tools queue, or a script.
 pub trait Notices: Send {
@@ -38,13 +39,15 @@ impl Notices for ToolsQueue {
 pub struct Progress {
     words: &'static [AtomicU64],
     done: Vec<u64>,
-    seen: Arc<AtomicU64>,
+    seen: &'static AtomicU64,
 }
 
 impl Progress {
-    /// Over the shim's page.
-    pub fn new(words: &'static [AtomicU64]) -> Self {
-        Self { words, done: vec![0; words.len()], seen: Arc::default() }
+    /// Over the shim's page. What an engine before this one saw is news to this one.
+    pub fn new(page: Page) -> Self {
+        let (words, seen) = (page.progress(), page.seen());
+        seen.store(0, Ordering::Release);
+        Self { words, done: vec![0; words.len()], seen }
     }
 
     /// Calls `on` with slot and launch for each word that grew, lowest slot first.
@@ -67,14 +70,19 @@ impl Progress {
     }
 }
 
+/// Whether a look at the words would show anything new; `seen` is their sum at the last one.
+pub fn progressed(words: &[AtomicU64], seen: &AtomicU64) -> bool {
+    let sum = words.iter().fold(0u64, |sum, word| sum.wrapping_add(word.load(Ordering::Acquire)));
+    sum != seen.load(Ordering::Acquire)
+}
+
 /// Tells any thread whether a look would show anything new.
 pub struct Watch {
     notices: OnceLock<Box<dyn Fn() -> bool + Send + Sync>>,
     forgotten: AtomicBool,
     ring: Ring<'static>,
     words: &'static [AtomicU64],
-    /// Sum of the words at the last look. Words only grow, so an equal sum means equal words.
-    seen: Arc<AtomicU64>,
+    seen: &'static AtomicU64,
 }
 
 impl fmt::Debug for Watch {
@@ -86,7 +94,7 @@ impl fmt::Debug for Watch {
 impl Watch {
     /// Over ring and progress words.
     pub fn new(ring: Ring<'static>, progress: &Progress) -> Self {
-        let (words, seen) = (progress.words, Arc::clone(&progress.seen));
+        let (words, seen) = (progress.words, progress.seen);
         Self { notices: OnceLock::new(), forgotten: AtomicBool::new(false), ring, words, seen }
     }
 
@@ -112,7 +120,6 @@ impl Watch {
 
     /// Whether records wait or progress was made.
     pub fn life(&self) -> bool {
-        let sum = self.words.iter().fold(0u64, |sum, word| sum.wrapping_add(word.load(Ordering::Acquire)));
-        self.ring.used() > 0 || sum != self.seen.load(Ordering::Acquire)
+        self.ring.used() > 0 || progressed(self.words, self.seen)
     }
 }

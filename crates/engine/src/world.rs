@@ -9,6 +9,7 @@
 
 use crate::desk::{Desk, Moved};
 use crate::launch_gate::LaunchGate;
+use crate::managed::Managed;
 use crate::numbers::Numbers;
 use crate::sources::Progress;
 use crate::{DeviceFacts, Inputs};
@@ -22,7 +23,6 @@ use deepum_protocol::grace::Grace;
 use deepum_protocol::inflight::InFlight;
 use deepum_protocol::ring::{Consumer, Record, RingError};
 use deepum_protocol::shared::Mode;
-use std::collections::BTreeMap;
 
 /// What one look at the driver showed.
 #[derive(Debug, Default)]
@@ -44,9 +44,8 @@ pub struct World {
     grace: Grace<'static>,
     streams: InFlight<'static>,
     pub(crate) gpus: Vec<Gpu>,
-    /// Which GPU's memory an allocation is: start → (end, index). Records of other kinds may come from a thread whose
-    /// current device is another one.
-    allocations: BTreeMap<DevAddr, (DevAddr, usize)>,
+    /// What lives, and on which GPU.
+    managed: Managed,
     /// Which GPU each stream slot belongs to, learned from its launches.
     slots: Vec<Option<usize>>,
     /// Of the first GPU, whose launches the emulated device asks for by number.
@@ -71,7 +70,7 @@ pub struct Counters {
     pub observations: u64,
     /// Records read from the ring.
     pub records: u64,
-    /// Records and notices about devices nobody told us of.
+    /// Records and notices about devices or memory nobody told us of.
     pub strangers: u64,
 }
 
@@ -104,9 +103,9 @@ impl World {
             ring,
             grace: Grace::new(inputs.page.grace(), inputs.page.in_flight()),
             streams: inputs.page.in_flight(),
-            progress: Progress::new(inputs.page.progress()),
+            progress: Progress::new(inputs.page),
             gpus: inputs.devices.iter().map(gpu).collect(),
-            allocations: BTreeMap::new(),
+            managed: Managed::default(),
             slots: vec![None; inputs.page.progress().len()],
             numbers: Numbers::default(),
             stats: QueueStats::default(),
@@ -146,46 +145,50 @@ impl World {
     }
 
     fn records(&mut self) -> Result<(), RingError> {
-        let Self { ring, gpus, allocations, slots, numbers, counters, .. } = self;
+        let Self { ring, gpus, managed, slots, numbers, counters, .. } = self;
         let whole = ring.ring();
         while let Some((device, mut record)) = ring.pop()? {
             counters.records += 1;
-            let by_device = || gpus.iter().position(|gpu| gpu.facts.id == device);
+            let by_device = gpus.iter().position(|gpu| gpu.facts.id == device);
             let at = match record {
                 Record::Alloc { range } => {
-                    let at = by_device();
-                    if let Some(at) = at {
-                        allocations.insert(range.start, (range.end(), at));
+                    if let Some(at) = by_device
+                        && let Some((range, before)) = managed.alloc(range, at)?
+                    {
+                        let gpu = &mut gpus[before];
+                        gpu.engine.on(&Event::Free { range }, &mut gpu.commands);
                     }
-                    at
+                    by_device
                 }
-                Record::Free { range } => {
-                    let at = owner(allocations, range);
-                    allocations.remove(&range.start);
+                Record::Free { ref mut range } => managed.free(range.start).map(|(all, at)| {
+                    *range = all;
                     at
-                }
-                Record::PtBlock { range, .. } => owner(allocations, range).or_else(by_device),
+                }),
+                Record::PtBlock { ref mut range, .. } => managed.find(*range).map(|(inside, at)| {
+                    *range = inside;
+                    at
+                }),
                 Record::Launch(ref mut launch) => {
-                    let at = by_device();
-                    if at == Some(0) {
+                    if by_device == Some(0) {
                         numbers.launch(launch.seq);
                     }
                     match slots.get_mut(usize::from(launch.stream.0)) {
-                        Some(slot) => *slot = at,
+                        Some(slot) => *slot = by_device,
                         None => launch.stream = StreamSlot::NONE,
                     }
-                    at
+                    by_device
                 }
-                Record::Copy { ref mut stream, seq, .. } => {
-                    let at = by_device();
-                    if at == Some(0) {
+                Record::Copy { ref mut stream, ref mut range, seq, .. } => {
+                    if by_device == Some(0) {
                         numbers.copy(seq);
                     }
                     match slots.get_mut(usize::from(stream.0)) {
-                        Some(slot) => *slot = at,
+                        Some(slot) => *slot = by_device,
                         None => *stream = StreamSlot::NONE,
                     }
-                    at
+                    // Of memory that nobody announced, only the place in the sequence counts.
+                    *range = managed.find(*range).map_or(AddrRange::new(DevAddr(0), Bytes::ZERO), |(inside, _)| inside);
+                    by_device
                 }
             };
             match at {
@@ -296,10 +299,4 @@ impl World {
         let (Some(gpu), Some(seq)) = (self.gpus.first(), self.numbers.place(number)) else { return Vec::new() };
         gpu.engine.may_touch(seq)
     }
-}
-
-/// The GPU whose allocation the range lies in.
-fn owner(allocations: &BTreeMap<DevAddr, (DevAddr, usize)>, range: AddrRange) -> Option<usize> {
-    let (_, (end, at)) = allocations.range(..=range.start).next_back()?;
-    (range.start < *end).then_some(*at)
 }

@@ -13,6 +13,7 @@ use deepum_protocol::status::{Pace, State};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Forty blocks, twenty of them may be on the GPU; a cycle of ten launches, each of four blocks.
 const BLOCKS: u64 = 40;
@@ -169,6 +170,38 @@ fn a_corrupt_ring_ends_the_engine() {
     world.corrupt(0, 9);
     world.running.nudge();
     is_off(&world, "0x9 starts no record");
+}
+
+#[test]
+fn a_record_that_claims_half_the_address_space_ends_the_engine_at_once() {
+    let world = world("deepum");
+    world.alloc(0, BLOCKS);
+    let range = AddrRange::new(block(BLOCKS).start(), Bytes(1 << 46));
+    assert!(world.ring.push(common::GPU, &Record::Alloc { range }));
+    let start = Instant::now();
+    world.running.nudge();
+    is_off(&world, "70368744177664 bytes at 0x20005000000 claimed");
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[test]
+fn ranges_past_the_end_of_an_allocation_cost_what_the_allocation_does() {
+    let world = world("deepum");
+    world.alloc(0, BLOCKS);
+    let long = |n: u64| AddrRange::new(block(n).start(), Bytes(u64::MAX));
+    let start = Instant::now();
+    for n in [0, 5, BLOCKS, BLOCKS + 1000] {
+        let (range, stream) = (long(n), StreamSlot(0));
+        world.ring.push(common::GPU, &Record::PtBlock { range, active: true });
+        world.ring.push(common::GPU, &Record::PtBlock { range, active: false });
+        world.ring.push(common::GPU, &Record::Copy { seq: LaunchSeq(n + 1), stream, range, write: true });
+    }
+    world.settle();
+    world.ring.push(common::GPU, &Record::Free { range: long(0) });
+    world.settle();
+    assert!(world.running.is_off().is_none() && start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(status::of(&world.running).counters["engine_strangers"], 4, "PT blocks of memory that nobody announced");
+    assert_eq!(world.running.usage()[0].managed, Bytes::ZERO, "all that began there is free");
 }
 
 #[test]

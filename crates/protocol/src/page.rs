@@ -43,6 +43,7 @@ const W_BEGUN: usize = 1064;
 const W_ENDED: usize = 1072;
 const W_BLIND: usize = 1080;
 const W_USED: usize = 1088;
+const W_SEEN: usize = 1096;
 const W_ISSUED: usize = 1536;
 const W_STREAMS: usize = W_ISSUED + SLOTS;
 const W_HAND_OUTS: usize = 4096;
@@ -181,6 +182,12 @@ impl Page {
     /// Nudges given, for an engine in another process.
     pub fn nudge(&self) -> &'static AtomicU64 {
         &self.words[W_NUDGE]
+    }
+
+    /// Sum of the progress words at the engine's last look: while it is that of the words, a look at them would show nothing new, for they
+    /// only grow.
+    pub fn seen(&self) -> &'static AtomicU64 {
+        &self.words[W_SEEN]
     }
 
     /// Who the engine is, for whoever watches over it: its process, or 0 for none.

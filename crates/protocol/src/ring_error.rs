@@ -1,6 +1,7 @@
 //! Why a record ring cannot be used, in words that name what is wrong, what is there and what is allowed.
 
 use crate::ring::{HEADER_WORDS, MAGIC, VERSION};
+use deepum_core::units::{Bytes, DevAddr};
 use std::fmt;
 
 /// Why a ring cannot be used.
@@ -44,6 +45,17 @@ pub enum RingError {
         /// Its first word.
         word: u64,
     },
+    /// A record claims more memory than a program can have.
+    Range {
+        /// Where it claims memory.
+        start: DevAddr,
+        /// How much.
+        len: Bytes,
+        /// What lives beside it.
+        live: Bytes,
+        /// What may.
+        most: Bytes,
+    },
 }
 
 impl fmt::Display for RingError {
@@ -64,6 +76,11 @@ impl fmt::Display for RingError {
                     "record ring: head {head}, tail {tail} and taken {taken}; a reader leaves tail <= taken <= head <= 2^62"
                 )
             }
+            Self::Range { start, len, live, most } => write!(
+                f,
+                "record ring: {} bytes at {:#x} claimed, with {} bytes that live; one program has at most {} of 57 bits of address",
+                len.0, start.0, live.0, most.0
+            ),
             Self::Corrupt { word } => write!(f, "record ring: {word:#x} starts no record of version {VERSION}"),
         }
     }

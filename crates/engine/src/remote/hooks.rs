@@ -3,19 +3,19 @@
 //! The count of work is the page's, a nudge goes to the other process if there is something new to see, and the engine's
 //! threads are those with which the device stands in for the other process's.
 //!
-//! What is new: records in the ring, notices in the tools queue, progress since the last nudge that was given: the look
-//! to which that nudge leads comes later, so it shows all that there was.
+//! What is new: records in the ring, notices in the tools queue, progress since the engine's last look, whatever made it look: the
+//! same as in the program itself, or the engine would take a turn more, and virtual time would know where it lives.
 
 use super::connection;
 use crate::nudges::{Nudges, pending_word};
 use crate::pace::{self, DeepumHooks};
+use crate::sources::progressed;
 use deepum_kmod_bridge::QueueWatch;
 use deepum_protocol::page::Page;
 use deepum_protocol::ring::Ring;
 use deepum_protocol::shared::Mode;
 use std::ffi::c_int;
 use std::panic::catch_unwind;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 static HOOKS: OnceLock<DeepumHooks> = OnceLock::new();
@@ -34,16 +34,11 @@ struct Sight {
 #[derive(Debug)]
 struct Attached {
     queue: Option<QueueWatch>,
-    /// Sum of the progress words at the last nudge. Words only grow, so an equal sum means equal words.
-    nudged_at: u64,
 }
 
 impl Sight {
     fn attached(&self) -> MutexGuard<'_, Option<Attached>> {
         self.attached.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-    fn progress(&self) -> u64 {
-        self.page.progress().iter().fold(0, |sum, word| sum.wrapping_add(word.load(Ordering::Acquire)))
     }
 }
 
@@ -64,8 +59,7 @@ pub(super) fn prepare(page: Page, ring: Ring<'static>, nudges: &Arc<Nudges>) -> 
 /// From now on there is an engine to nudge, which reads this queue.
 pub(super) fn attach(queue: Option<QueueWatch>) {
     if let Some(sight) = SIGHT.get() {
-        let nudged_at = sight.progress();
-        *sight.attached() = Some(Attached { queue, nudged_at });
+        *sight.attached() = Some(Attached { queue });
     }
 }
 
@@ -80,12 +74,10 @@ extern "C" fn nudge() {
     // A panic must not reach the device; the look is lost, and so is nothing else.
     let _ = catch_unwind(|| {
         let Some(sight) = SIGHT.get() else { return };
-        let mut attached = sight.attached();
-        let Some(Attached { queue, nudged_at }) = &mut *attached else { return };
-        let progress = sight.progress();
-        let news = sight.ring.used() > 0 || progress != *nudged_at || queue.as_ref().is_some_and(QueueWatch::unread);
-        if news {
-            *nudged_at = progress;
+        let attached = sight.attached();
+        let Some(Attached { queue }) = &*attached else { return };
+        let progressed = progressed(sight.page.progress(), sight.page.seen());
+        if sight.ring.used() > 0 || progressed || queue.as_ref().is_some_and(QueueWatch::unread) {
             sight.nudges.give();
         }
     });
