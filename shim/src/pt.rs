@@ -15,7 +15,7 @@ use crate::abi::{Ptr, TorchDevice};
 use crate::{launch, link, page, registry};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, UmBlock};
 use deepum_protocol::handout::HandOuts;
-use deepum_protocol::ring::Record;
+use deepum_protocol::ring::{Record, Ring};
 use deepum_protocol::shared::{Mode, ShimCounter};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,11 +24,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const CUDA: i8 = 1;
 
 /// PT blocks that hold a tensor.
-type Active = BTreeMap<DevAddr, (Bytes, DeviceId)>;
+pub type Active = BTreeMap<DevAddr, (Bytes, DeviceId)>;
 
 static ACTIVE: Mutex<Active> = Mutex::new(BTreeMap::new());
 
-fn active() -> MutexGuard<'static, Active> {
+/// While this is held, no PT block is handed out or taken back.
+pub fn active() -> MutexGuard<'static, Active> {
     ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -112,6 +113,14 @@ pub fn pin(at: DevAddr) {
     }
 }
 
+/// Records all of them: what an engine that has just come is to bound pointers by, and which contents it is not to give up. All that is
+/// not among them in memory that PyTorch hands out holds nothing.
+pub fn tell_again(active: &Active, ring: Ring<'_>) {
+    for (&start, &(len, device)) in active {
+        ring.push(device, &Record::PtBlock { range: AddrRange::new(start, len), active: true });
+    }
+}
+
 /// The allocation goes back to the driver, and its PT blocks with it. Waits for a discard in flight.
 pub fn forget(range: AddrRange) {
     let mut active = active();
@@ -120,4 +129,26 @@ pub fn forget(range: AddrRange) {
         active.remove(&start);
     }
     page::close(range);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deepum_protocol::AtomicU64;
+    use deepum_protocol::ring::HEADER_WORDS;
+
+    #[test]
+    fn an_engine_that_has_just_come_is_told_every_pt_block_that_holds_a_tensor() {
+        let words: Vec<AtomicU64> = (0..HEADER_WORDS + 64).map(|_| AtomicU64::new(0)).collect();
+        let ring = Ring::format(&words).unwrap();
+        let blocks = [(0x7000_0000_0000, 512, 0), (0x7000_0000_0200, 4 << 20, 0), (0x7100_0000_0000, 1 << 30, 1)];
+        let active = blocks.map(|(start, len, gpu)| (DevAddr(start), (Bytes(len), DeviceId(gpu))));
+        tell_again(&active.into_iter().collect(), ring);
+        let mut reader = ring.consumer().unwrap();
+        for (start, len, gpu) in blocks {
+            let range = AddrRange::new(DevAddr(start), Bytes(len));
+            assert_eq!(reader.pop().unwrap(), Some((DeviceId(gpu), Record::PtBlock { range, active: true })));
+        }
+        assert_eq!(reader.pop().unwrap(), None);
+    }
 }

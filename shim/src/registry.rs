@@ -138,14 +138,19 @@ fn put(range: AddrRange, device: DeviceId, contents: Contents) {
     ring.push(device, &Record::Alloc { range });
 }
 
-/// Does `first`, then records every allocation that lives, while none comes or goes: for an engine that knows nothing yet.
+/// Does `first`, then records every allocation that lives and every PT block that holds a tensor, while none comes or goes: for an
+/// engine that knows nothing yet.
 pub fn tell_again(first: &dyn Fn()) {
     let Some(ring) = link::ring() else { return };
+    // In this order: whoever reports a PT block may ask here whose it is.
+    let active = pt::active();
     let registry = registry();
     first();
     for allocation in registry.live.values() {
         ring.push(allocation.device, &Record::Alloc { range: allocation.range });
     }
+    drop(registry);
+    pt::tell_again(&active, ring);
 }
 
 /// PyTorch's allocator hands out memory at `at`: the allocation it is in, if that is news and its contents can be followed.

@@ -14,6 +14,22 @@
 //! what the dead engine had asked for is over; then the words that the engine claimed. The kernel closes a process's files, and so
 //! hangs up, after its threads have left every call of the driver (`docs/daemon.md`); so then nothing of it is under way.
 //!
+//! **Who waits for whom where virtual time decides.** The device waits for the engine while the page's count of work differs from the number of
+//! the engine's threads that it holds; the engine waits for the device inside its calls. Neither waits in vain, because both begin
+//! and end as follows, and each step comes before the next whatever the threads do:
+//!
+//! 1. The last engine is gone: hung up, so its process has left every call ([`Link::let_go`] comes after the hang-up, also
+//!    where we hung up). The hooks are taken back: whom the device held it lets go, once; what lies unread on the lines is carried
+//!    out as a call of nobody's. Only then is the count 0.
+//! 2. Ring and records are made ready. Nothing is nudged: the hooks know of no engine.
+//! 3. The hooks are offered. The device now waits at every point, and finds 0 = 0.
+//! 4. Hello, with a new file of the driver. So every request of this engine finds the device waiting for it; none can be taken for a call
+//!    of the program, which would wait for its turn behind the thread that waits for the engine.
+//! 5. The engine starts, does nothing before the first nudge ([`crate::adopted`]), and says Welcome.
+//! 6. The first nudge, counted before it is heard. From here on all work has a token, by [`crate::nudges`] and [`crate::pending`].
+//!
+//! The program may end, fork, or be in any of its calls at each step. If the engine dies between two steps, or does not answer, it is step 1.
+//!
 //! Where virtual time decides, it stands still until the first attempt is over, so that runs repeat. Elsewhere nobody waits.
 //!
 //! The tools queue is attached for each engine anew, and closed with it: no driver writes notices that nobody reads.
@@ -69,7 +85,8 @@ pub struct Remote {
     pub weight: u32,
     /// What it works on; 0 where that is not known.
     pub workload: u64,
-    /// Calls its argument, then puts a record of every allocation that lives into the ring, while none comes or goes.
+    /// Calls its argument, then puts a record of every allocation that lives, and every PT block that holds a tensor, into the ring,
+    /// while none comes or goes.
     pub replay: fn(&dyn Fn()),
     /// Whether the shim is off for good.
     pub is_off: fn() -> bool,
@@ -158,6 +175,8 @@ impl Link {
                     over();
                     let since = Instant::now();
                     let why = self.serve(&attached);
+                    self.leave();
+                    connection::part(attached.connection.as_fd(), || self.enough());
                     self.let_go();
                     if since.elapsed() >= STEADY {
                         pause = KNOCK.0;
@@ -197,7 +216,11 @@ impl Link {
         // What an engine that is gone, or never was, has left in the ring is of another time. Before the first attempt was over nothing
         // is missing in it.
         if ring.shared().mode() == Mode::Off {
-            (self.remote.replay)(&|| attach::empty(ring));
+            (self.remote.replay)(&|| {
+                attach::empty(ring);
+                // From here on what comes and goes has records, so that what is told now stays true.
+                ring.shared().set_mode(Mode::Dormant);
+            });
         }
         self.attachments += 1;
         if self.driven {
@@ -259,19 +282,25 @@ impl Link {
         }
     }
 
-    /// From here on there is no engine. See the module for the order.
+    /// From here on the program waits for no engine, whether it is gone or not.
+    fn leave(&self) {
+        self.remote.ring.0.shared().set_mode(Mode::Off);
+        self.remote.page.0.gates().open();
+        if self.driven {
+            hooks::detach();
+            pace::give_back();
+        }
+    }
+
+    /// From here on there is no engine: it has hung up. See the module for the order.
     fn let_go(&mut self) {
         connection::set(None);
         if std::mem::replace(&mut self.free, true) {
             return;
         }
+        // Once more, for one that went on for a while.
+        self.leave();
         let page = self.remote.page.0;
-        self.remote.ring.0.shared().set_mode(Mode::Off);
-        page.gates().open();
-        if self.driven {
-            hooks::detach();
-            pace::give_back();
-        }
         page.hand_outs().clear_discards();
         self.nudges.forget();
         page.engine().store(0, Ordering::Release);

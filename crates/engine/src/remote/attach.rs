@@ -142,7 +142,10 @@ impl Ready {
         }
         let lost = |_| Failure::Lost(path.clone());
         packet::send(connection.as_fd(), &Packet::Hello(hello).to_bytes(), &fds).map_err(lost)?;
-        let who = answer(&path, connection.as_fd())?;
+        let who = answer(&path, connection.as_fd()).inspect_err(|_| {
+            // An engine may have started all the same.
+            super::connection::part(connection.as_fd(), remote.is_off);
+        })?;
         Ok(Attached { path, connection: Arc::new(connection), who, queue: queue.ok() })
     }
 

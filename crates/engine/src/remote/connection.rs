@@ -4,7 +4,7 @@
 //! be copied: it is set after the descriptor is there and taken back before it goes.
 
 use deepum_protocol::control::Packet;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -22,12 +22,28 @@ pub(super) fn set(connection: Option<Arc<OwnedFd>>) {
     drop(before);
 }
 
-/// Ends it for both sides.
+/// Tells the engine that this is the end; the link hears of it when the engine has ended.
 pub(super) fn hang_up() {
     let open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(connection) = &*open {
         // SAFETY: a descriptor that lives as long as the lock is held.
-        unsafe { libc::shutdown(connection.as_raw_fd(), libc::SHUT_RDWR) };
+        unsafe { libc::shutdown(connection.as_raw_fd(), libc::SHUT_WR) };
+    }
+}
+
+/// Says that this is the end, and waits until the other end is gone, or `enough`. Then no process writes into ring or page any more that
+/// was handed them over this connection.
+pub(super) fn part(connection: BorrowedFd<'_>, enough: impl Fn() -> bool) {
+    /// Between two looks at whether it is enough.
+    const CHECK: i32 = 100;
+    // SAFETY: a descriptor that is open.
+    unsafe { libc::shutdown(connection.as_raw_fd(), libc::SHUT_WR) };
+    while !enough() {
+        let mut poll = libc::pollfd { fd: connection.as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: one valid pollfd.
+        if unsafe { libc::poll(&raw mut poll, 1, CHECK) } == 1 {
+            return;
+        }
     }
 }
 
