@@ -40,7 +40,7 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode> {
     for (pid, socket) in &asked {
         match ask(socket) {
             Ok(status) => rows.push(status),
-            Err(error) => eprintln!("deepum: process {pid}: {error:#}"),
+            Err(error) => eprintln!("deepum: process {pid}: {error:#}{}", without_engine(*pid)),
         }
     }
     if args.json {
@@ -65,7 +65,34 @@ fn socket_of(pid: u32) -> Result<PathBuf> {
         None if !getuid().is_root() && owner != getuid().as_raw() => {
             bail!("process {pid} belongs to user {owner}: ask as that user or as root")
         }
-        None => bail!("process {pid} does not run under DeepUM, or has not used a GPU yet"),
+        None => match without_engine(pid).as_str() {
+            "" => bail!("process {pid} does not run under DeepUM, or has not used a GPU yet"),
+            looks => bail!("process {pid} has not used a GPU yet, or has no engine{looks}"),
+        },
+    }
+}
+
+/// What is to be said of a program that nobody answers for: where it looks for a daemon, if its engine is to be in one. Nothing else answers for
+/// it while it has none.
+fn without_engine(pid: u32) -> String {
+    let places = fs::read(format!("/proc/{pid}/environ")).map_or_else(|_| Vec::new(), |environ| looks_for(&environ));
+    let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+    if places.is_empty() {
+        return String::new();
+    }
+    format!("; it looks for deepumd at {} and runs as plain unified memory until one answers", places.join(" and "))
+}
+
+/// Where a program that was started with these variables looks for a daemon.
+fn looks_for(environ: &[u8]) -> Vec<PathBuf> {
+    let value = |name: &[u8]| {
+        let of = |variable: &[u8]| Some(variable.strip_prefix(name)?.strip_prefix(b"=")?.to_vec());
+        environ.split(|byte| *byte == 0).find_map(of).and_then(|value| String::from_utf8(value).ok())
+    };
+    match value(b"DEEPUM_ENGINE").as_deref() {
+        Some("daemon") => control::sockets_of(value(b"XDG_RUNTIME_DIR").map(PathBuf::from)),
+        Some(named) => named.strip_prefix("daemon:").into_iter().map(PathBuf::from).collect(),
+        None => Vec::new(),
     }
 }
 
@@ -216,4 +243,39 @@ fn page(s: &Status) -> String {
         line("device", "emulated: virtual time".to_owned());
     }
     lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_programs_variables_say_where_it_looks_for_a_daemon() {
+        let looks = |environ: &str| looks_for(environ.replace(' ', "\0").as_bytes());
+        let system = PathBuf::from(control::SYSTEM_SOCKET);
+        assert_eq!(looks("A=1 DEEPUM_ENGINE=daemon:/x/y.sock B=2"), [PathBuf::from("/x/y.sock")]);
+        let own = PathBuf::from("/run/user/7/deepum/deepumd.sock");
+        assert_eq!(looks("DEEPUM_ENGINE=daemon XDG_RUNTIME_DIR=/run/user/7"), [own, system.clone()]);
+        assert_eq!(looks("XDG_RUNTIME_DIR=here DEEPUM_ENGINE=daemon"), [system]);
+        for none in ["", "A=1", "DEEPUM_ENGINE=embedded", "XDEEPUM_ENGINE=daemon DEEPUM_ENGINES=daemon"] {
+            assert_eq!(looks(none), Vec::<PathBuf>::new(), "{none}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_nobody_serves_is_said_to_wait_for_a_daemon() {
+        let mut program = std::process::Command::new("sleep")
+            .arg("60")
+            .env("DEEPUM_ENGINE", "daemon:/nowhere/deepumd.sock")
+            .spawn()
+            .expect("sleep starts");
+        let said = socket_of(program.id()).unwrap_err().to_string();
+        let other = socket_of(std::process::id()).unwrap_err().to_string();
+        program.kill().and_then(|()| program.wait()).expect("it ends");
+        assert!(
+            said.contains("has no engine; it looks for deepumd at /nowhere/deepumd.sock and runs as plain"),
+            "{said}"
+        );
+        assert!(other.contains("does not run under DeepUM"), "{other}");
+    }
 }

@@ -41,8 +41,12 @@ pub const WEIGHT: u32 = 100;
 
 /// Where a daemon may listen, in the order in which a program looks: the user's own, the system's.
 pub fn sockets() -> Vec<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
-    let own = runtime.map(|path| path.join("deepum/deepumd.sock"));
+    sockets_of(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from))
+}
+
+/// As [`sockets`], for a program with this folder for its user's sockets.
+pub fn sockets_of(runtime: Option<PathBuf>) -> Vec<PathBuf> {
+    let own = runtime.filter(|path| path.is_absolute()).map(|path| path.join("deepum/deepumd.sock"));
     own.into_iter().chain([PathBuf::from(SYSTEM_SOCKET)]).collect()
 }
 
