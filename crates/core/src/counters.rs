@@ -75,6 +75,12 @@ counters! {
     prefetch_failed,
     /// Fetches of blocks believed on the GPU, to keep them there.
     touch_asked,
+    /// Blocks left out of the plan, to see whether they are used.
+    doubted,
+    /// Of these, those the GPU faulted on: they are.
+    doubted_used,
+    /// Of these, those that were absent while the launch ran to its end: they are not.
+    doubted_unused,
     /// Evictions asked for to stay within the budget.
     evict_asked,
     /// Evictions asked for before their room was needed.

@@ -12,6 +12,7 @@ pub mod chaining;
 pub mod command;
 pub mod correlate;
 pub mod counters;
+mod doubt;
 pub mod engine;
 pub mod event;
 pub mod evict;

@@ -33,16 +33,21 @@
 //! Every fetch ends in an event (arrived, failed, dropped, taken back, freed) or is one no longer, and none waits for the
 //! GPU, so the gate goes on by itself. What is in the plan only in part does not close it.
 //!
+//! **Doubt.** Now and then a block is left out, to see whether it is used at all (`doubt`).
+//!
 //! Invariants: a block is not asked for again while a fetch of it is on its way, or while it is young; the
 //! plan is at most [`LONGEST`] launches; a fetch that no planned launch wants any more is taken back.
-//! Not here: learning from faults (`policy::deepum`), choosing what leaves (`evict`).
+//! What happens to planned blocks is in `changes`. Not here: learning from faults (`policy::deepum`), choosing what leaves (`evict`).
+
+mod changes;
 
 use std::collections::VecDeque;
 
 use crate::command::{Command, Commands, Why};
-use crate::correlate::{History, StableBlock, Tables};
+use crate::correlate::{History, Tables};
+use crate::doubt::{Chain, Doubt};
 use crate::known::Known;
-use crate::residency::{Ask, Block, Handle, Ticket};
+use crate::residency::{Ask, Handle, Ticket};
 use crate::units::{ExecId, LaunchSeq, UmBlock};
 use crate::window::Issued;
 
@@ -65,6 +70,8 @@ struct Planned {
     tracked: Vec<UmBlock>,
     /// How many of those, from the first, are on their way no more.
     ended: usize,
+    /// Its blocks that it is not taken to need, to see whether it does.
+    left_out: Vec<UmBlock>,
 }
 
 /// See the module.
@@ -85,6 +92,7 @@ pub struct Predict {
     last_issued: LaunchSeq,
     /// Blocks whose fetch no longer has a planned launch, unless the next step of the walk finds one.
     orphans: Vec<UmBlock>,
+    doubt: Doubt,
     spare: Vec<Vec<UmBlock>>,
     stand_in: Vec<UmBlock>,
 }
@@ -102,6 +110,7 @@ impl Predict {
             predicted: History::default(),
             last_issued: LaunchSeq(0),
             orphans: Vec::new(),
+            doubt: Doubt::default(),
             spare: Vec::new(),
             stand_in: Vec::new(),
         }
@@ -139,7 +148,8 @@ impl Predict {
     }
 
     /// `launch` is over. Call [`Self::advance`] when the last one was told.
-    pub fn finished(&mut self, launch: &Issued, known: &mut Known) {
+    pub fn finished(&mut self, launch: &Issued, known: &mut Known, tables: &mut Tables) {
+        let mut worthless = false;
         while let Some(mut over) = self.plan.pop_front_if(|planned| planned.seq <= launch.seq) {
             let as_predicted = over.seq == launch.seq && over.exec == launch.exec;
             let ticket = known.front;
@@ -155,11 +165,17 @@ impl Predict {
                     _ => {}
                 }
             }
+            if let Some(exec) = over.exec.filter(|_| as_predicted && !over.left_out.is_empty()) {
+                worthless |= self.doubt.ended(exec, &over.left_out, known, tables);
+            }
             self.spare.push(over.tracked);
             self.in_plan -= over.leaving;
             self.lacking -= usize::from(over.lacks);
             self.clear = self.clear.saturating_sub(1);
             known.front = Ticket(ticket.0 + 1);
+        }
+        if worthless {
+            self.restart(known);
         }
     }
 
@@ -210,7 +226,10 @@ impl Predict {
         let mut stand_in = std::mem::take(&mut self.stand_in);
         let table = exec.and_then(|exec| tables.blocks_mut(exec));
         let chain = match table {
-            Some(table) if table.is_settled() => Chain::Learned(table.chain()),
+            Some(table) if table.is_settled() => {
+                let (chain, proof) = table.chain_and_proof();
+                Chain::Learned(chain, proof)
+            }
             _ => {
                 stand_in.clear();
                 stand_in.extend(known.window.get(seq).into_iter().flat_map(Issued::blocks));
@@ -222,9 +241,19 @@ impl Predict {
                 self.stand_in = stand_in;
                 return false;
             }
+            let index = self.plan[last].walked;
             self.plan[last].walked += 1;
-            if let Some(block) = block {
-                self.want(last, block, known, out);
+            let Some((block, at)) = block.and_then(|block| Some((block, known.residency.find(block)?))) else {
+                continue;
+            };
+            if self.doubt.leaves_out(&chain, index, at, known) {
+                known.counters.doubted += 1;
+                // Of what a launch that may have begun lacks nobody knows whether it had it before.
+                if last > 0 || seq >= self.last_issued {
+                    self.plan[last].left_out.push(block);
+                }
+            } else {
+                self.want(last, at, known, out);
             }
         }
         self.stand_in = stand_in;
@@ -232,12 +261,12 @@ impl Predict {
         true
     }
 
-    /// The planned launch at `index` is expected to need `block`.
-    fn want(&mut self, index: usize, block: UmBlock, known: &mut Known, out: &mut Commands) {
-        let Some(at) = known.residency.find(block) else { return };
+    /// The planned launch at `index` is expected to need the block `at`.
+    fn want(&mut self, index: usize, at: Handle, known: &mut Known, out: &mut Commands) {
         self.expect(index, at, known);
         let by = self.plan[index].seq;
         let state = known.residency.get(at);
+        let block = state.block;
         match state.ask() {
             Ask::None | Ask::Unproven if state.whole() => keep(at, known, out),
             Ask::None | Ask::Unproven | Ask::Evict | Ask::PreEvict | Ask::Discard => {
@@ -305,52 +334,6 @@ impl Predict {
         &mut self.plan[index]
     }
 
-    /// A fault of launch `seq` taught its table something: go on from the faulted block.
-    pub fn restart_at(
-        &mut self,
-        seq: LaunchSeq,
-        block: StableBlock,
-        known: &mut Known,
-        tables: &mut Tables,
-        out: &mut Commands,
-    ) {
-        let index = self.plan.partition_point(|planned| planned.seq < seq);
-        let Some(planned) = self.plan.get_mut(index).filter(|planned| planned.seq == seq) else { return };
-        if !planned.complete {
-            planned.walked = 0;
-        }
-        let Some(table) = planned.exec.and_then(|exec| tables.blocks_mut(exec)) else { return };
-        if table.successors(block).next().is_none() {
-            return;
-        }
-        let mut ahead = Vec::new();
-        table.walk(block, &mut ahead);
-        for &next in ahead.iter().skip(1) {
-            if self.in_plan >= known.fits {
-                return;
-            }
-            if let Some(next) = known.places.block(next) {
-                self.want(index, next, known, out);
-            }
-        }
-    }
-
-    /// The driver evicted a block. If the plan needs it, it is fetched again, unless the plan fills the memory by
-    /// itself.
-    ///
-    /// This is also what keeps touches honest. Blocks are needed in the order in which they were last, which is the
-    /// order in which they are evicted; one touch that comes too late would be a transfer, push out the next
-    /// block to be touched, and so on through all of them.
-    pub fn evicted(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
-        let state = known.residency.get(at);
-        if !known.is_expected(state) || self.in_plan >= known.fits.midpoint(known.plan_room()) {
-            return;
-        }
-        let index = usize::try_from(known.next_use(state).0 - known.front.0).expect("the plan is short");
-        let block = state.block;
-        self.want(index, block, known, out);
-    }
-
     /// The plan was wrong: it is walked again from the executing launch by the next [`Self::advance`].
     fn restart(&mut self, known: &mut Known) {
         known.front = Ticket(known.front.0 + self.plan.len() as u64);
@@ -365,33 +348,9 @@ impl Predict {
         self.take_back(known, out);
     }
 
-    /// The memory of `block` is being freed.
-    pub fn freed(&mut self, block: &Block, known_front: Ticket) {
-        if block.last_use >= known_front {
-            self.planned(block.last_use, known_front).leaving -= 1;
-            self.in_plan -= 1;
-        }
-    }
-
     /// Blocks that the plan is expected to need.
     pub fn planned_blocks(&self) -> usize {
         self.in_plan
-    }
-}
-
-/// Where the blocks of a planned launch are written.
-enum Chain<'a> {
-    Learned(&'a [StableBlock]),
-    Reached(&'a [UmBlock]),
-}
-
-impl Chain<'_> {
-    /// The block at `index`; nothing inside if the program has none of that number.
-    fn get(&self, index: usize, known: &Known) -> Option<Option<UmBlock>> {
-        match self {
-            Self::Learned(chain) => chain.get(index).map(|&number| known.places.block(number)),
-            Self::Reached(blocks) => blocks.get(index).copied().map(Some),
-        }
     }
 }
 

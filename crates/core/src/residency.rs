@@ -67,6 +67,8 @@ pub struct Block {
     pub on_device: bool,
     /// Whether it has no contents anywhere: new, or given up, and not used since. Bringing it in copies nothing.
     pub empty: bool,
+    /// Whether a launch that names it was found not to use it, since the GPU last faulted on it.
+    pub unused: bool,
     /// Whether [`crate::invalidate`] holds it for dead.
     pub listed: bool,
     /// First planned launch it is expected by; past ones mean none.
@@ -153,6 +155,7 @@ impl Residency {
                 block,
                 on_device: false,
                 empty: true,
+                unused: false,
                 listed: false,
                 ask: Ask::None,
                 next_use: Ticket(0),
@@ -244,6 +247,7 @@ impl Residency {
         if self.get(at).whole() {
             self.leave(at);
         }
+        self.get_mut(at).unused = false;
         self.arrive(at);
     }
 

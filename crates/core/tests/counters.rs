@@ -9,7 +9,7 @@ use deepum_core::policy::PolicyName;
 use deepum_core::queues::Queues;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
 use std::collections::BTreeMap;
-use world::{DEVICE, Layout, World, launch, training_step};
+use world::{DEVICE, Layout, Work, World, launch, training_step};
 
 /// An engine and its queues, fed by hand. Blocks are numbered from 0.
 struct Bench {
@@ -99,6 +99,16 @@ fn every_counter_is_bumped_by_something() {
         world.iterate(&[works[0].clone(), works[9].clone(), launch(&[layout.tensors[3]], 10)], 0);
         add(world.engine.counters());
     }
+
+    // A launch that is given a table and uses a little of it, after one that needs the room.
+    let mut layout = Layout::default();
+    let (table, other) = (layout.tensor(2000), layout.tensor(2000));
+    let wide = launch(&[table], 1000);
+    let works = [Work { touches: wide.touches[..20].to_vec(), ..wide }, launch(&[other], 1000)];
+    let mut world = World::new(Config::new(PolicyName::Deepum, Bytes(3000 * UmBlock::SIZE.get())), 3000);
+    layout.tensors.iter().for_each(|&tensor| world.alloc(tensor));
+    (0..3).for_each(|_| _ = world.iterate(&works, 0));
+    add(world.engine.counters());
 
     // What goes wrong.
     let mut bench = Bench::new(|config| config.exec_ids = 2, 0);

@@ -160,8 +160,8 @@ impl Sim {
             }
             self.mover(self.now);
             self.gate(first + n as u64);
-            let HostOp::Launch { tensors, flops, .. } = &ops[launches[n]] else { unreachable!() };
-            self.kernel(tensors, *flops);
+            let HostOp::Launch { uses, flops, .. } = &ops[launches[n]] else { unreachable!() };
+            self.kernel(uses, *flops);
             self.notices(self.now);
             self.under_way.pop_front();
             self.tell(&Event::Progress { stream: StreamSlot(0), done: LaunchSeq(first + n as u64) });
@@ -306,6 +306,84 @@ fn each_part_pays() {
         assert!(all.time < dead_first.time, "{memory}: giving up takes {all:?}, evicting {dead_first:?}");
         let bytes = |row: Row| row.bytes_in.get() + row.bytes_out.get();
         assert!(bytes(all) * 3 < bytes(fetching) * 2, "{memory}: moved {all:?}, without {fetching:?}");
+    }
+}
+
+/// Tables of 1 GiB that each look-up names as a whole, of which some rows are used, mostly the same ones in every iteration; what is looked up;
+/// and layers on top.
+struct LookUps {
+    tables: Vec<AddrRange>,
+    found: Vec<AddrRange>,
+    layers: Vec<AddrRange>,
+}
+
+impl LookUps {
+    fn new() -> Self {
+        let mut next = 0x4000_0000;
+        let mut tensors = |count: usize, blocks: u64| -> Vec<AddrRange> {
+            let tensor = |_| {
+                next += blocks;
+                AddrRange::new(UmBlock(next - blocks).start(), Bytes(blocks * UmBlock::SIZE.get()))
+            };
+            (0..count).map(tensor).collect()
+        };
+        Self { tables: tensors(4, 128), found: tensors(4, 16), layers: tensors(8, 16) }
+    }
+    fn set_up(&self) -> Vec<HostOp> {
+        let all = || self.tables.iter().chain(&self.found).chain(&self.layers).copied();
+        let given = all().flat_map(|range| [HostOp::Alloc(range), HostOp::Pt(range, true)]);
+        let filled = all().map(|range| HostOp::Launch { name: 1, tensors: vec![range], uses: vec![range], flops: 0.0 });
+        given.chain(filled).collect()
+    }
+    /// `anywhere` blocks of each table are others in each iteration.
+    fn iteration(&self, n: u64, anywhere: u64) -> Vec<HostOp> {
+        let look_up = |name: u64, table: usize| {
+            let [whole, found] = [self.tables[table], self.found[table]];
+            let drawn = (0..anywhere).map(|i| Mix::new().word(n).word(table as u64).word(i).end() % 128);
+            let rows = (0..6).chain(drawn).map(|block| UmBlock(UmBlock::containing(whole.start).0 + block).range());
+            HostOp::Launch { name, tensors: vec![whole, found], uses: rows.chain([found]).collect(), flops: 0.0 }
+        };
+        let layer = |name: u64, ends: &[AddrRange]| HostOp::Launch {
+            name,
+            tensors: ends.to_vec(),
+            uses: ends.to_vec(),
+            flops: 1e10,
+        };
+        let mut ops: Vec<HostOp> = (0..4).map(|table| look_up(10, table)).collect();
+        ops.extend(self.layers.windows(2).map(|ends| layer(20, ends)));
+        ops.extend(self.layers.windows(2).rev().map(|ends| layer(30, ends)));
+        ops.extend((0..4).map(|table| look_up(40, table)));
+        ops
+    }
+}
+
+/// Naive unified memory keeps what is used; `deepum` must not go on fetching what is only named.
+#[test]
+fn look_ups_in_tables_are_not_slower_than_naive_unified_memory() {
+    let net = LookUps::new();
+    for (memory, anywhere) in [(1000, 0), (700, 4)] {
+        for ahead in [500, 0] {
+            let run = |policy| {
+                let mut sim = Sim::new(Config::new(policy, Bytes::mib(memory)));
+                sim.run(&net.set_up(), ahead);
+                let times: Vec<u64> = (0..12)
+                    .map(|n| {
+                        let start = sim.now;
+                        sim.run(&net.iteration(n, anywhere), ahead);
+                        sim.now.saturating_sub(start).get() / 1000
+                    })
+                    .collect();
+                println!("{policy}, {memory} MiB, {anywhere} anywhere, {ahead} ahead: {times:?} us");
+                println!("  {:?}", sim.engine.counters());
+                times
+            };
+            let (demand, deepum) = (run(PolicyName::Demand), run(PolicyName::Deepum));
+            let sum = |times: &[u64]| times[8..].iter().sum::<u64>();
+            assert!(
+                sum(&deepum) * 100 <= sum(&demand) * 105,
+                "{memory} MiB, {anywhere} anywhere, {ahead} ahead: {deepum:?} against {demand:?}"
+            );
+        }
     }
 }
 

@@ -13,14 +13,14 @@
 //! what the walk does not reach goes behind, lowest block first. The chain is kept until the table changes, so
 //! that in steady state predicting a launch is reading a slice.
 //!
-//! **Nothing decays.** Correct prefetching removes the faults that taught the table. So a fault the chain
-//! holds teaches nothing, and a fault it lacks is hung behind the fault before it, or, being the first of
-//! its execution, behind the end block. The chain only grows; what it holds leaves when a row or a
-//! successor list is full, the longest unused first.
+//! **Nothing decays by itself.** Correct prefetching removes the faults that taught the table. So a fault the chain
+//! holds teaches nothing about order, and a fault it lacks is hung behind the fault before it, or, being the first of
+//! its execution, behind the end block. What the chain holds leaves when it was found not to be used ([`super::proof`]), or when a row
+//! or a successor list is full, the longest unused first.
 //!
 //! **Benefit of the doubt.** Of a block that was there all along no fault tells whether it was used, and the next
 //! time it may not be there. So after the first execution the blocks its arguments reach are judged once
-//! ([`BlockTable::settle`]): absent and not faulted, it is not used; present, it is taken to be.
+//! ([`BlockTable::settle`]): absent and not faulted, it is not used; present, it is taken to be, until that proves wrong ([`super::proof`]).
 //!
 //! **Rows.** What is kept of the blocks, and what is forgotten when there is no room, is the business of
 //! [`super::rows`]; there are two layouts, which hold the same.
@@ -29,18 +29,12 @@
 //! `chaining` walks to the end block. [`BlockTable::learn`] and [`BlockTable::chain`] are our form: the walk ends by itself,
 //! and the end block is where late-comers are hung. A table is used in one of the two ways.
 
+use super::proof::Proof;
 use super::rows::{NONE, Rows};
+use super::saved::State;
 use super::{Geometry, StableBlock};
 use crate::mix::Set;
 use crate::units::Bytes;
-
-/// A table beside its entries.
-pub(super) struct State {
-    pub(super) start: u32,
-    pub(super) end: u32,
-    pub(super) settled: bool,
-    pub(super) blocks: u32,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -52,6 +46,7 @@ pub struct BlockTable {
     chain: Vec<StableBlock>,
     chain_is_current: bool,
     settled: bool,
+    proof: Proof,
 }
 
 impl BlockTable {
@@ -65,6 +60,7 @@ impl BlockTable {
             chain: Vec::new(),
             chain_is_current: true,
             settled: false,
+            proof: Proof::default(),
         }
     }
 
@@ -141,9 +137,34 @@ impl BlockTable {
         self.settled = true;
         let known: Set<StableBlock> = self.chain().iter().copied().collect();
         for block in present.filter(|block| !known.contains(block)) {
-            self.learn(None, block);
+            if self.learn(None, block) {
+                self.proof.name(block);
+            }
         }
         self.rows.shrink();
+        self.proof.shrink();
+    }
+
+    /// The block was faulted on, and so is used, whether or not the chain lacked it. `left_out` for the sake of knowing that?
+    pub fn used(&mut self, block: StableBlock, left_out: bool) {
+        self.proof.used(block, left_out);
+    }
+
+    /// These blocks were left out, and not used. Returns whether the chain is another one by that.
+    pub fn unused(&mut self, blocks: &[StableBlock]) -> bool {
+        let gone: Set<StableBlock> = blocks.iter().copied().filter(|&block| self.proof.unused(block)).collect();
+        if gone.is_empty() {
+            return false;
+        }
+        // What is left, one behind the other in the order of need.
+        let left: Vec<u32> = self.chain().iter().filter(|block| !gone.contains(block)).map(|block| block.0).collect();
+        self.rows = Rows::new(self.geometry);
+        (self.start, self.end) = (left.first().copied().unwrap_or(NONE), left.last().copied().unwrap_or(NONE));
+        left.first().into_iter().for_each(|&first| self.rows.touch(first, self.geometry));
+        left.windows(2).for_each(|pair| self.link(pair[0], pair[1]));
+        self.rows.shrink();
+        self.chain_is_current = false;
+        true
     }
 
     /// Puts `to` at the front of the successors of `from`, and makes both the newest of their rows.
@@ -174,6 +195,17 @@ impl BlockTable {
             self.chain_is_current = true;
         }
         &self.chain
+    }
+
+    /// [`Self::chain`], and what is known about its blocks.
+    pub fn chain_and_proof(&mut self) -> (&[StableBlock], &Proof) {
+        self.chain();
+        (&self.chain, &self.proof)
+    }
+
+    /// What is known about its blocks.
+    pub fn proof(&self) -> &Proof {
+        &self.proof
     }
 
     /// What follows `from`, `from` included, appended to `out`.
@@ -231,7 +263,7 @@ impl BlockTable {
     /// Memory of the table.
     pub fn bytes(&self) -> Bytes {
         let chain = self.chain.capacity() * size_of::<StableBlock>();
-        Bytes((size_of::<Self>() + self.rows.bytes() + chain) as u64)
+        Bytes((size_of::<Self>() + self.rows.bytes() + self.proof.bytes() + chain) as u64)
     }
 }
 

@@ -15,6 +15,7 @@ pub mod block;
 pub mod exec;
 mod geometry;
 pub mod places;
+pub mod proof;
 mod rows;
 pub mod saved;
 

@@ -26,6 +26,14 @@ const CHECKSUM: Range<usize> = 64..72;
 /// Most bytes that are read. A choice: a hundred times what a model of 10,000 launches leaves.
 pub const LIMIT: usize = 256 << 20;
 
+/// A UM-block table beside its entries.
+pub(super) struct State {
+    pub(super) start: u32,
+    pub(super) end: u32,
+    pub(super) settled: bool,
+    pub(super) blocks: u32,
+}
+
 /// Whose tables they are: they are taken over only by the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Owner {

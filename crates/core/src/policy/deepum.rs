@@ -7,7 +7,7 @@
 //! Where we differ from the paper: it learns from faults alone, and so learns of a block only once it was
 //! missing. Here the arguments of the first execution count too: they stand in for the table until it ran
 //! (`predict`), and afterwards what they reach and was there is learned ([`BlockTable::settle`]). Where no fault
-//! can be seen at all, every block they reach is.
+//! can be seen at all, every block they reach is. What was learned is doubted now and then (`doubt`).
 //!
 //! [`BlockTable::settle`]: crate::correlate::BlockTable::settle
 
@@ -49,7 +49,13 @@ impl Deepum {
         let before = (last_seq == seq).then_some(last);
         let Some(number) = known.places.number(block) else { return };
         let before_number = before.and_then(|before| known.places.number(before));
-        if before == Some(block) || !self.tables.blocks_or_new(exec).learn(before_number, number) {
+        if before == Some(block) {
+            return;
+        }
+        let left_out = self.predict.faulted(seq, block, known);
+        let table = self.tables.blocks_or_new(exec);
+        table.used(number, left_out);
+        if !table.learn(before_number, number) {
             return;
         }
         known.counters.faults_learned += 1;
@@ -89,7 +95,7 @@ impl Policy for Deepum {
         self.predict.copy(seq);
     }
     fn finished(&mut self, launch: &Issued, known: &mut Known) {
-        self.predict.finished(launch, known);
+        self.predict.finished(launch, known, &mut self.tables);
         // Where no fault can be seen, nothing tells what is absent.
         let residency = &known.residency;
         let there = |block| residency.find(block).is_some_and(|at| residency.get(at).on_device);
@@ -104,7 +110,7 @@ impl Policy for Deepum {
         self.learn(block, known, out);
     }
     fn evicted(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
-        self.predict.evicted(at, known, out);
+        self.predict.evicted(at, known, &self.tables, out);
     }
     fn freed(&mut self, block: &Block, front: Ticket) {
         self.predict.freed(block, front);

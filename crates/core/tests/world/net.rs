@@ -15,8 +15,8 @@ pub enum HostOp {
     Alloc(AddrRange),
     /// The caching allocator hands a PT block out or takes it back.
     Pt(AddrRange, bool),
-    /// A launch: what it is given, and the arithmetic it does.
-    Launch { name: u64, tensors: Vec<AddrRange>, flops: f64 },
+    /// A launch: what it is given, what it uses of that, and the arithmetic it does.
+    Launch { name: u64, tensors: Vec<AddrRange>, uses: Vec<AddrRange>, flops: f64 },
 }
 
 #[derive(Clone, Copy)]
@@ -88,7 +88,7 @@ impl Net {
 
     fn launch(&mut self, tensors: &[AddrRange], flops: f64) {
         self.names += 1;
-        self.ops.push(HostOp::Launch { name: self.names, tensors: tensors.to_vec(), flops });
+        self.ops.push(HostOp::Launch { name: self.names, tensors: tensors.to_vec(), uses: tensors.to_vec(), flops });
     }
 
     fn product(&mut self, a: AddrRange, b: AddrRange, to: AddrRange, m: u64, n: u64, k: u64) {

@@ -1,0 +1,189 @@
+//! How well it is known that an execution ID uses the blocks of its table.
+//!
+//! Problem: arguments name more than a kernel touches; of an embedding they name the whole table, of which a batch looks up a part. And
+//! of what was used once nothing says that it is still used: once it is fetched ahead, no fault does.
+//! Idea: now and then a block is left out ([`crate::doubt`]), and what happens is the truth: a fault proves that it is used, and a launch
+//! that ran to its end without one proves that it is not. A block learned from arguments alone is *unproven*, and goes when it was not
+//! used once; one that a fault brought in is *proven*, and becomes unproven first.
+//! How often blocks are left out follows from what came of it before, for either kind by itself:
+//!
+//! ```text
+//! not used to used     of unproven ones left out     of proven ones left out
+//! as they were         1 of 256                      1 of 1,024
+//! 1 to 1               1 of 16                       1 of 1,024
+//! 2 to 1               all                           1 of 16
+//! 8 to 1               all                           all: faults alone say what is needed
+//! ```
+//!
+//! An unproven block is left out once at most: then it is proven or gone. A proven one may be left out again and again, so more must
+//! speak against those.
+//!
+//! While little is known of an execution ID, what came of it in the whole program stands in, and before that a
+//! sample of 1 of 16. So a dense model pays with a few faults, and one of look-ups knows its wide launches after one or two iterations. Where
+//! arguments say nothing, faults say less, too: proven ones are then left out 1 time of 16.
+//!
+//! Invariants: unproven blocks are in order, each once. What came of it counts for the last times only, so that a kernel whose habits
+//! change is followed. Not kept from run to run: what is taken over counts as proven.
+
+use super::StableBlock;
+
+/// One of so many unproven blocks is left out while nothing speaks against them.
+const UNPROVEN: u64 = 256;
+/// The same of proven ones.
+const PROVEN: u64 = 1024;
+/// And of either kind where they are used less often than not.
+const OFTEN: u64 = 16;
+/// Most outcomes that count.
+const MEMORY: u32 = 16;
+/// Fewest outcomes of an execution ID that say something about it.
+const ENOUGH: u32 = 4;
+
+/// What came of leaving blocks out.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Precision {
+    used: u32,
+    unused: u32,
+}
+
+impl Precision {
+    /// One more was left out.
+    pub fn count(&mut self, used: bool) {
+        *if used { &mut self.used } else { &mut self.unused } += 1;
+        if self.used + self.unused > MEMORY {
+            (self.used, self.unused) = (self.used / 2, self.unused / 2);
+        }
+    }
+    /// One of how many is to be left out, where one of `calm` is while little speaks against them, and all are from `all` to 1 on.
+    fn one_in(self, calm: u64, all: u32) -> u64 {
+        match self.unused / (self.used + 1) {
+            against if against >= all => 1,
+            against if against * 4 >= all => OFTEN,
+            _ => calm,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Default, Debug)]
+pub struct Proof {
+    unproven: Vec<u32>,
+    of_unproven: Precision,
+    of_proven: Precision,
+}
+
+impl Proof {
+    /// One of how many blocks like this one is to be left out. `all` is what came of it in the whole program; without it a sample is taken.
+    pub fn one_in(&self, block: StableBlock, all: Option<Precision>) -> u64 {
+        let own = self.of_unproven;
+        let of_unproven = if own.used + own.unused >= ENOUGH {
+            own.one_in(UNPROVEN, 2)
+        } else {
+            all.map_or(OFTEN, |all| all.one_in(UNPROVEN, 2).max(OFTEN))
+        };
+        if self.is_proven(block) {
+            self.of_proven.one_in(if of_unproven == 1 { OFTEN } else { PROVEN }, 8)
+        } else {
+            of_unproven
+        }
+    }
+    /// Whether a fault told of the block.
+    pub fn is_proven(&self, block: StableBlock) -> bool {
+        self.unproven.binary_search(&block.0).is_err()
+    }
+    /// The block is known from arguments alone.
+    pub(super) fn name(&mut self, block: StableBlock) {
+        if let Err(at) = self.unproven.binary_search(&block.0) {
+            self.unproven.insert(at, block.0);
+        }
+    }
+    /// The block was faulted on. It counts for others if it had been left out.
+    pub(super) fn used(&mut self, block: StableBlock, left_out: bool) {
+        let found = self.unproven.binary_search(&block.0);
+        if left_out {
+            let precision = if found.is_err() { &mut self.of_proven } else { &mut self.of_unproven };
+            precision.count(true);
+        }
+        if let Ok(at) = found {
+            self.unproven.remove(at);
+        }
+    }
+    /// The block was left out, and not used. Returns whether it is to be forgotten.
+    pub(super) fn unused(&mut self, block: StableBlock) -> bool {
+        match self.unproven.binary_search(&block.0) {
+            Ok(at) => {
+                self.of_unproven.count(false);
+                self.unproven.remove(at);
+                true
+            }
+            Err(at) => {
+                self.of_proven.count(false);
+                self.unproven.insert(at, block.0);
+                false
+            }
+        }
+    }
+    /// Gives back room that nothing is in.
+    pub(super) fn shrink(&mut self) {
+        self.unproven.shrink_to_fit();
+    }
+    /// Heap memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.unproven.capacity() * size_of::<u32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: StableBlock = StableBlock(7);
+
+    #[test]
+    fn an_unproven_block_goes_when_it_is_not_used_and_a_proven_one_the_second_time() {
+        let mut proof = Proof::default();
+        proof.name(BLOCK);
+        assert!(!proof.is_proven(BLOCK) && proof.unused(BLOCK), "known from arguments alone");
+        assert!(proof.is_proven(BLOCK) && !proof.unused(BLOCK), "a fault told of it");
+        assert!(!proof.is_proven(BLOCK));
+        proof.used(BLOCK, true);
+        assert!(proof.is_proven(BLOCK), "a fault told of it again");
+    }
+
+    #[test]
+    fn blocks_are_left_out_the_more_often_the_less_they_are_used_and_it_comes_back() {
+        let mut proof = Proof::default();
+        let named = |n: u32| StableBlock(1000 + n);
+        (0..100).for_each(|n| proof.name(named(n)));
+        let program = Some(Precision::default());
+        assert_eq!((proof.one_in(named(0), None), proof.one_in(BLOCK, None)), (16, 1024), "nothing is known");
+        assert_eq!(proof.one_in(named(0), program), 256, "nothing speaks against arguments");
+        let of_others = (0..4).fold(Precision::default(), |mut others, _| {
+            others.count(false);
+            others
+        });
+        assert_eq!(proof.one_in(named(0), Some(of_others)), 16, "what others name is not used");
+        let mut rates: Vec<u64> = Vec::new();
+        for n in 0..20 {
+            proof.unused(named(n));
+            rates.push(proof.one_in(named(99), program));
+        }
+        assert_eq!(rates[..8], [256, 256, 256, 1, 1, 1, 1, 1]);
+        assert!(rates[8..].iter().all(|&rate| rate == 1), "{rates:?}");
+        assert_eq!(proof.one_in(BLOCK, program), 16, "one fault does not say much either");
+        for n in 20..40 {
+            proof.used(named(n), true);
+        }
+        assert_eq!(proof.one_in(named(99), program), 256, "used after all");
+    }
+
+    #[test]
+    fn a_fault_on_what_was_not_left_out_proves_that_block_alone() {
+        let mut proof = Proof::default();
+        (0..20).for_each(|n| proof.name(StableBlock(n)));
+        (0..8).for_each(|n| assert!(proof.unused(StableBlock(n))));
+        assert_eq!(proof.one_in(StableBlock(19), Some(Precision::default())), 1);
+        (8..18).for_each(|n| proof.used(StableBlock(n), false));
+        assert_eq!(proof.one_in(StableBlock(19), Some(Precision::default())), 1, "late is not left out");
+        assert!(proof.is_proven(StableBlock(8)));
+    }
+}

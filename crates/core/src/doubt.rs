@@ -1,0 +1,127 @@
+//! What is known is doubted now and then: a block is left out of the plan, to see whether it is used.
+//!
+//! Problem: of a block that is fetched ahead no fault tells whether it is used. Arguments name whole embedding tables of which a few blocks are
+//! looked up, and fetching the rest in every iteration is slower than doing nothing. And what a program stopped using would be
+//! fetched for ever.
+//! Idea: leave a block out for one launch. If the GPU faults on it, it is used, and the fault costs little, for it happens seldom. If the launch ends
+//! and the block was absent all the while, the launch does not use it. How seldom is for the execution ID's record to say
+//! ([`crate::correlate::proof`]): hardly ever where what is known proves right, always where it does not; then faults
+//! alone teach.
+//!
+//! A block that is on the GPU, or on its way for another launch, would tell nothing, and so is left out only where all are; it is then
+//! nobody's business, and grows old. So is an execution ID that never ran: what its arguments reach is fetched, except
+//! blocks that were found unused since they were last used.
+//!
+//! Which block it is follows from a count, so that the same events give the same commands. What is left out is not expected, and does not
+//! close the gate. Where faults cannot be seen nothing is left out.
+//! Not here: what a fault and its absence teach (`correlate/proof`).
+
+use crate::correlate::proof::{Precision, Proof};
+use crate::correlate::{StableBlock, Tables};
+use crate::known::Known;
+use crate::mix::Mix;
+use crate::residency::{Ask, Handle};
+use crate::units::{ExecId, UmBlock};
+
+/// Where the blocks of a planned launch are written.
+pub enum Chain<'a> {
+    /// In the table of its execution ID, with what is known about them.
+    Learned(&'a [StableBlock], &'a Proof),
+    /// Nowhere yet: these its arguments reach.
+    Reached(&'a [UmBlock]),
+}
+
+impl Chain<'_> {
+    /// The block at `index`; nothing inside if the program has none of that number.
+    pub fn get(&self, index: usize, known: &Known) -> Option<Option<UmBlock>> {
+        match self {
+            Self::Learned(chain, _) => chain.get(index).map(|&number| known.places.block(number)),
+            Self::Reached(blocks) => blocks.get(index).copied().map(Some),
+        }
+    }
+}
+
+/// The first sample: so many blocks are left out often, before it is known what comes of it. The plan is far ahead of what is known.
+const SAMPLE: u64 = 32;
+
+/// So many blocks found unused at once are worth a new plan: one call of the mover (facts 4.1).
+const MANY: usize = 16;
+
+/// See the module.
+#[derive(Default, Debug)]
+pub struct Doubt {
+    /// Blocks that could have been left out.
+    drawn: u64,
+    /// How many were.
+    left_out: u64,
+    /// What came of it, whatever the execution ID.
+    all: Precision,
+}
+
+impl Doubt {
+    /// Whether the block at `index` of a chain is to be left out this time.
+    pub fn leaves_out(&mut self, chain: &Chain<'_>, index: usize, at: Handle, known: &Known) -> bool {
+        if !known.faults_visible {
+            return false;
+        }
+        let block = known.residency.get(at);
+        // Whether anything would be seen of it.
+        let tells = !block.on_device && !block.empty && block.ask() == Ask::None && !known.is_expected(block);
+        let left_out = match chain {
+            Chain::Learned(blocks, proof) => match proof.one_in(blocks[index], self.program()) {
+                1 => true,
+                one_in => tells && self.draw(one_in),
+            },
+            Chain::Reached(_) => block.unused && tells,
+        };
+        self.left_out += u64::from(left_out);
+        left_out
+    }
+
+    /// Whether a block that was expected, and has left the GPU before its use, is to be left out instead of being fetched again.
+    pub fn lets_go(&mut self, at: Handle, exec: ExecId, known: &Known, tables: &Tables) -> bool {
+        let number = known.places.number(known.residency.get(at).block);
+        let (Some(table), Some(number)) = (tables.blocks(exec).filter(|table| table.is_settled()), number) else {
+            return false;
+        };
+        let left_out = known.faults_visible && self.draw(table.proof().one_in(number, self.program()));
+        self.left_out += u64::from(left_out);
+        left_out
+    }
+
+    /// What came of it in the whole program; nothing while a first sample is to be taken.
+    fn program(&self) -> Option<Precision> {
+        (self.left_out >= SAMPLE).then_some(self.all)
+    }
+
+    fn draw(&mut self, one_in: u64) -> bool {
+        self.drawn += 1;
+        Mix::new().word(self.drawn).end().is_multiple_of(one_in)
+    }
+
+    /// A block that was left out was faulted on.
+    pub fn used(&mut self, known: &mut Known) {
+        known.counters.doubted_used += 1;
+        self.all.count(true);
+    }
+
+    /// A launch of this execution ID ran to its end as predicted. Of the blocks left out for it, those that are absent were not used.
+    /// Returns whether they are so many that a plan with them is worth nothing.
+    pub fn ended(&mut self, exec: ExecId, left_out: &[UmBlock], known: &mut Known, tables: &mut Tables) -> bool {
+        let Some(table) = tables.blocks_mut(exec).filter(|table| table.is_settled()) else { return false };
+        let mut numbers = Vec::new();
+        for &block in left_out {
+            let Some(at) = known.residency.find(block) else { continue };
+            let state = known.residency.get_mut(at);
+            if !state.on_device {
+                state.unused = true;
+                self.all.count(false);
+                numbers.extend(known.places.number(block));
+            }
+        }
+        known.counters.doubted_unused += numbers.len() as u64;
+        let gone = !numbers.is_empty() && table.unused(&numbers);
+        tables.changes += u64::from(gone);
+        gone && numbers.len() >= MANY
+    }
+}

@@ -1,0 +1,80 @@
+//! What happens to blocks of the plan: faults, evictions, memory given back.
+
+use super::Predict;
+use crate::command::Commands;
+use crate::correlate::{StableBlock, Tables};
+use crate::known::Known;
+use crate::residency::{Block, Handle, Ticket};
+use crate::units::{LaunchSeq, UmBlock};
+
+impl Predict {
+    /// A fault of launch `seq` taught its table something: go on from the faulted block.
+    pub fn restart_at(
+        &mut self,
+        seq: LaunchSeq,
+        block: StableBlock,
+        known: &mut Known,
+        tables: &mut Tables,
+        out: &mut Commands,
+    ) {
+        let index = self.plan.partition_point(|planned| planned.seq < seq);
+        let Some(planned) = self.plan.get_mut(index).filter(|planned| planned.seq == seq) else { return };
+        if !planned.complete {
+            planned.walked = 0;
+        }
+        let Some(table) = planned.exec.and_then(|exec| tables.blocks_mut(exec)) else { return };
+        if table.successors(block).next().is_none() {
+            return;
+        }
+        let mut ahead = Vec::new();
+        table.walk(block, &mut ahead);
+        for &next in ahead.iter().skip(1) {
+            if self.in_plan >= known.fits {
+                return;
+            }
+            if let Some(at) = known.places.block(next).and_then(|next| known.residency.find(next)) {
+                self.want(index, at, known, out);
+            }
+        }
+    }
+
+    /// The driver evicted a block. If the plan needs it, it is fetched again, unless the plan fills the memory by
+    /// itself.
+    ///
+    /// This is also what keeps touches honest. Blocks are needed in the order in which they were last, which is the
+    /// order in which they are evicted; one touch that comes too late would be a transfer, push out the next
+    /// block to be touched, and so on through all of them.
+    pub fn evicted(&mut self, at: Handle, known: &mut Known, tables: &Tables, out: &mut Commands) {
+        let state = known.residency.get(at);
+        if !known.is_expected(state) || self.in_plan >= known.fits.midpoint(known.plan_room()) {
+            return;
+        }
+        let block = state.block;
+        let index = usize::try_from(known.next_use(state).0 - known.front.0).expect("the plan is short");
+        let exec = self.plan[index].exec.filter(|_| index > 0);
+        if exec.is_some_and(|exec| self.doubt.lets_go(at, exec, known, tables)) {
+            known.counters.doubted += 1;
+            self.plan[index].left_out.push(block);
+            return;
+        }
+        self.want(index, at, known, out);
+    }
+
+    /// The launch `seq` faulted on `block`. Whether it had been left out for it.
+    pub fn faulted(&mut self, seq: LaunchSeq, block: UmBlock, known: &mut Known) -> bool {
+        let index = self.plan.partition_point(|planned| planned.seq < seq);
+        let Some(planned) = self.plan.get_mut(index).filter(|planned| planned.seq == seq) else { return false };
+        let Some(at) = planned.left_out.iter().position(|&other| other == block) else { return false };
+        planned.left_out.swap_remove(at);
+        self.doubt.used(known);
+        true
+    }
+
+    /// The memory of `block` is being freed.
+    pub fn freed(&mut self, block: &Block, known_front: Ticket) {
+        if block.last_use >= known_front {
+            self.planned(block.last_use, known_front).leaving -= 1;
+            self.in_plan -= 1;
+        }
+    }
+}
