@@ -38,6 +38,14 @@ pub struct Way {
     pub every: u64,
 }
 
+impl Way {
+    /// With `THIN=N`, the ways after the second run one in `N` times as many tens of seeds, for long runs.
+    fn thinned(self, at: usize) -> Self {
+        let thin = if at < 2 { 1 } else { number("THIN", 1) };
+        Self { every: self.every * thin, ..self }
+    }
+}
+
 /// The program and the storm, compiled.
 #[derive(Debug)]
 pub struct Bench {
@@ -146,6 +154,7 @@ impl Bench {
         let chunks: Vec<u64> = (0..seeds).step_by(usize::try_from(CHUNK).expect("small")).collect();
         let jobs: Vec<(usize, u64)> =
             chunks.iter().flat_map(|&first| (0..ways.len()).map(move |way| (way, first))).collect();
+        let ways: Vec<Way> = ways.iter().enumerate().map(|(at, way)| way.thinned(at)).collect();
         let jobs: Vec<_> =
             jobs.into_iter().filter(|&(way, first)| (first / CHUNK).is_multiple_of(ways[way].every)).collect();
         let next = AtomicUsize::new(0);
@@ -168,7 +177,7 @@ impl Bench {
         for (way, _, outcome) in done {
             by_way[way].push(outcome);
         }
-        Outcomes { ways: ways.to_vec(), by_way, seeds }
+        Outcomes { ways, by_way, seeds }
     }
 }
 
@@ -247,5 +256,12 @@ impl Outcomes {
 
 /// How many seeds the environment wants.
 pub fn seeds(unless_said: u64) -> u64 {
-    std::env::var("SEEDS").map_or(unless_said, |n| n.parse().expect("SEEDS is a number"))
+    number("SEEDS", unless_said)
+}
+
+/// A number in the environment, above 0.
+fn number(name: &str, unless_said: u64) -> u64 {
+    let said = std::env::var(name).ok();
+    let number = said.as_ref().map_or(Some(unless_said), |said| said.parse().ok().filter(|&number| number > 0));
+    number.unwrap_or_else(|| panic!("{name}={} is not a number above 0", said.unwrap_or_default()))
 }

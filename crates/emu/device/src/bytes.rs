@@ -174,7 +174,8 @@ impl ByteView<'_> {
     pub unsafe fn fill(&self, fill: &Fill) {
         let unit = usize::from(fill.unit).clamp(1, 4);
         let pattern = fill.value.to_le_bytes();
-        let row: Vec<u8> = pattern[..unit].iter().copied().cycle().take(word(fill.width)).collect();
+        let mut row = pattern[..unit].repeat(word(fill.width).div_ceil(unit));
+        row.truncate(word(fill.width));
         for n in 0..fill.height {
             // SAFETY: within the target, which the caller vouches for.
             unsafe { self.write(DevAddr(fill.dst.0 + n * fill.pitch), &row) };

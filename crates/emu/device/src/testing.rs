@@ -109,7 +109,10 @@ pub fn compute(name: &str, params: &[u8], bytes: &ByteView<'_>) {
         raw.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
     };
     let store = |at: u64, values: &[f32]| {
-        let raw: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let mut raw = vec![0; values.len() * 4];
+        for (out, value) in raw.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+            *out = value.to_le_bytes();
+        }
         // SAFETY: inside one live allocation, checked above.
         unsafe { bytes.write(DevAddr(at), &raw) };
     };
