@@ -18,6 +18,7 @@ use deepum_core::units::{AddrRange, Bytes, Place, UmBlock};
 use deepum_kmod_bridge::{DiscardError, DiscardFailure, MigrateError, MigrateFailure, VaSpace};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Does; never decides. Both threads call it, at the same time.
 pub trait Mover: Send + Sync {
@@ -81,6 +82,24 @@ impl Failure {
     }
 }
 
+/// Which kinds of failure were said; one for all threads that move.
+#[derive(Debug, Default)]
+pub struct Said {
+    moves: AtomicBool,
+    discards: AtomicBool,
+}
+
+impl Said {
+    /// Whether this is the first of its kind.
+    fn is_first(&self, failure: &Failure) -> bool {
+        let said = match failure {
+            Failure::Move(_) => &self.moves,
+            Failure::Discard(_) => &self.discards,
+        };
+        !said.swap(true, Ordering::Relaxed)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -103,6 +122,8 @@ pub struct Tools<'a> {
     pub mover: &'a dyn Mover,
     /// Whom it may not be taken from.
     pub hand_outs: &'a dyn HandOuts,
+    /// What was said of failures.
+    pub said: &'a Said,
 }
 
 impl fmt::Debug for Tools<'_> {
@@ -114,7 +135,6 @@ impl fmt::Debug for Tools<'_> {
 impl Tools<'_> {
     /// The body of a mover's thread. `announce` tells the fault thread to look.
     pub fn run(&self, direction: Direction, announce: impl Fn(), say: impl Fn(&str)) {
-        let mut said = false;
         let mut results = Vec::new();
         while let Some(job) = self.desk.next(direction) {
             let failure = match job.batch.lane {
@@ -128,8 +148,7 @@ impl Tools<'_> {
             announce();
             results.clear();
             // Anything but daily life is said once and counted from then on.
-            if let Some(failure) = failure.filter(|failure| !failure.is_daily() && !said) {
-                said = true;
+            if let Some(failure) = failure.filter(|failure| !failure.is_daily() && self.said.is_first(failure)) {
                 say(&failure.to_string());
             }
         }

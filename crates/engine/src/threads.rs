@@ -29,7 +29,7 @@ use crate::gate::{Gate, Wake};
 use crate::inbox::Inbox;
 use crate::invalidation::Invalidation;
 use crate::launch_gate::{LaunchGate, Watchdog};
-use crate::migrate::{HandOuts, Mover, Tools};
+use crate::migrate::{HandOuts, Mover, Said, Tools};
 use crate::pending::{Pending, Token};
 use crate::sources::{Notices, Watch};
 use crate::sync::{Arc, Mutex, lock};
@@ -98,6 +98,7 @@ pub struct Running {
     off: OnceLock<String>,
     pub(crate) tables: OnceLock<Keeper>,
     ending: AtomicBool,
+    said: Said,
     pub(crate) say: fn(&str),
 }
 
@@ -156,6 +157,7 @@ impl Running {
             off: OnceLock::new(),
             tables: OnceLock::new(),
             ending: AtomicBool::new(false),
+            said: Said::default(),
             say: inputs.say,
         }))
     }
@@ -294,7 +296,7 @@ impl Running {
 
     /// The migrate and the evict thread.
     fn migrate(&self, direction: Direction, mover: &dyn Mover, hand_outs: &dyn HandOuts) {
-        let tools = Tools { desk: &self.desk, mover, hand_outs };
+        let tools = Tools { desk: &self.desk, mover, hand_outs, said: &self.said };
         tools.run(
             direction,
             || self.gate.nudge(),

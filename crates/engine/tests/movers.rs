@@ -9,7 +9,7 @@ use deepum_core::event::Event;
 use deepum_core::queues::Direction;
 use deepum_core::units::{AddrRange, Bytes, Place, UmBlock};
 use deepum_engine::desk::{Desk, Moved};
-use deepum_engine::migrate::{HandOuts, Mover, Tools};
+use deepum_engine::migrate::{HandOuts, Mover, Said, Tools};
 use deepum_kmod_bridge::{DiscardError, MigrateError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn discard(n: u64) -> Command {
 fn movers(device: &Arc<Device>, shop: &Shop, f: impl FnOnce(&Desk)) {
     let desk = Desk::new(Arc::default(), &[GPU], false);
     let hands = Hands(Arc::clone(device));
-    let tools = Tools { desk: &desk, mover: &hands, hand_outs: shop };
+    let tools = Tools { desk: &desk, mover: &hands, hand_outs: shop, said: &Said::default() };
     std::thread::scope(|scope| {
         for direction in Direction::ALL {
             let tools = &tools;
@@ -140,7 +140,7 @@ fn blocks_are_marked_during_the_call_and_a_panic_leaves_no_mark() {
     let shop = Shop::default();
     let desk = Desk::new(Arc::default(), &[GPU], false);
     ask(&desk, &[1, 2].map(discard));
-    let tools = Tools { desk: &desk, mover: &Witness(&shop), hand_outs: &shop };
+    let tools = Tools { desk: &desk, mover: &Witness(&shop), hand_outs: &shop, said: &Said::default() };
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let panic = catch_unwind(AssertUnwindSafe(|| tools.run(Direction::Out, || {}, |_| {}))).unwrap_err();
