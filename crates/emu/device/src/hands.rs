@@ -67,10 +67,10 @@ impl Order {
 pub struct Ticket {
     /// When it is let go.
     pub at: Nanos,
+    /// Whose command: of two that end at one instant, *out* is let go first. Which arrived first is chance.
+    pub hand: Hand,
     /// Order of arrival.
     pub number: u64,
-    /// Whose command.
-    pub hand: Hand,
 }
 
 #[derive(Clone, Copy, Debug)]
