@@ -248,6 +248,7 @@ fn page(s: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
 
     #[test]
     fn a_programs_variables_say_where_it_looks_for_a_daemon() {
@@ -264,11 +265,15 @@ mod tests {
 
     #[test]
     fn a_program_that_nobody_serves_is_said_to_wait_for_a_daemon() {
-        let mut program = std::process::Command::new("sleep")
-            .arg("60")
+        // `cat` answers when it runs: before that its variables may not be there to read.
+        let mut program = std::process::Command::new("cat")
             .env("DEEPUM_ENGINE", "daemon:/nowhere/deepumd.sock")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
             .spawn()
-            .expect("sleep starts");
+            .expect("cat starts");
+        program.stdin.as_mut().expect("it is piped").write_all(b"x").expect("it reads");
+        program.stdout.as_mut().expect("it is piped").read_exact(&mut [0]).expect("it answers");
         let said = socket_of(program.id()).unwrap_err().to_string();
         let other = socket_of(std::process::id()).unwrap_err().to_string();
         program.kill().and_then(|()| program.wait()).expect("it ends");
