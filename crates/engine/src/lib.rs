@@ -22,7 +22,6 @@ pub mod gate;
 pub mod inbox;
 pub mod invalidation;
 pub mod launch_gate;
-#[cfg(not(loom))]
 pub mod managed;
 pub mod mapping;
 pub mod migrate;
