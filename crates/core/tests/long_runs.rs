@@ -1,7 +1,9 @@
 //! Does what was learned stay known, and does it follow the program?
 //!
 //! Correct prefetching removes the faults that trained the tables (the blind spot). So a run of 200 iterations must not
-//! come to fault more as it goes on, and a program that changes its shape must be followed within two iterations.
+//! come to fault more as it goes on, and a program that changes its shape must be followed within two iterations: from the third
+//! one of each shape on it faults a twentieth of what naive unified memory does. Both with everything that the default has: room made
+//! ahead, and blocks left out to see whether they are used.
 
 mod world;
 
@@ -17,6 +19,13 @@ fn world(layout: &Layout, policy: PolicyName) -> World {
     world
 }
 
+/// Or the run says nothing about them.
+#[track_caller]
+fn has_doubted_and_made_room(world: &World) {
+    let c = world.engine.counters();
+    assert!(c.doubted_used > 10 && c.preevicted > 100, "{c:?}");
+}
+
 #[test]
 fn over_200_iterations_the_faults_do_not_creep_up() {
     for ahead in [500, 0] {
@@ -27,7 +36,9 @@ fn over_200_iterations_the_faults_do_not_creep_up() {
         let faults: Vec<u64> = (0..200).map(|_| world.iterate(&works, ahead).faults).collect();
         let sum = |range: std::ops::Range<usize>| faults[range].iter().sum::<u64>();
         let (early, late) = (sum(10..60), sum(150..200));
+        println!("{ahead} ahead: {faults:?}, by demand {demand}");
         assert!(demand > 100, "no pressure");
+        has_doubted_and_made_room(&world);
         assert!(late <= early, "{ahead} ahead: {early} faults in 50 iterations, and later {late}");
         assert!(
             late * 20 <= demand * 50,
@@ -81,5 +92,6 @@ fn a_program_that_changes_its_shape_is_followed_within_two_iterations() {
                 );
             }
         }
+        has_doubted_and_made_room(&world);
     }
 }
