@@ -122,7 +122,7 @@ fn without_twin(symbol: &[u8]) -> Option<&[u8]> {
 fn variant_of(symbol: &[u8], base: &[u8]) -> bool {
     symbol.strip_prefix(base).is_some_and(|rest| {
         let rest = without_twin(rest).unwrap_or(rest);
-        matches!(rest, b"" | b"_v2" | b"_v3")
+        matches!(rest, b"" | b"_v2" | b"_v3" | b"_v4")
     })
 }
 
@@ -289,6 +289,8 @@ mod tests {
         assert_eq!(found(c"cuMemcpyDtoH", 6050, true), Some("cuMemcpyDtoH_v2"));
         assert_eq!(found(c"cuMemcpyBatchAsync", 12_080, true), Some("cuMemcpyBatchAsync_ptsz"));
         assert_eq!(found(c"cuMemcpyBatchAsync", 13_000, false), Some("cuMemcpyBatchAsync_v2"));
+        assert_eq!(found(c"cuCtxCreate", 11_040, false), Some("cuCtxCreate_v3"));
+        assert_eq!(found(c"cuCtxCreate", 13_000, false), Some("cuCtxCreate_v4"));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! started the engine has forked children that are off. It is *shared* memory, because a process that forks writes to copies of its
 //! private pages, while the GPU goes on reading the old ones.
 
-use crate::log;
+use crate::{contexts, log};
 use deepum_core::units::AddrRange;
 use deepum_engine::mapping::Mapping;
 use deepum_protocol::handout::HandOuts;
@@ -32,6 +32,7 @@ pub fn make() -> Option<Page> {
         }
         Some(Made { in_flight: page?.in_flight(), page: page?, mapping: mapping? })
     });
+    contexts::noted();
     made.as_ref().map(|made| made.page)
 }
 

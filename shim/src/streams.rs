@@ -5,8 +5,8 @@
 //!
 //! A table of 512 places, probed from the hash of handle and seat, filled once and never emptied: a handle that is given out again
 //! after `cudaStreamDestroy` gets the same word, whose value only grows. Seats are given to threads as they come and given again when a thread
-//! has ended, so programs may have any number of threads one after the other. Stream 0 is one stream per device; the
-//! per-thread default stream is one per thread, and threads that end do not hand it on. Streams that find no place have no progress word and are
+//! has ended, so programs may have any number of threads one after the other. Stream 0 is one stream per device (where there is one context,
+//! [`crate::contexts`]); the per-thread default stream is one per thread, and threads that end do not hand it on. Streams that find no place have no progress word and are
 //! counted.
 
 use crate::abi::Ptr;

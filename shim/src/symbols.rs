@@ -10,7 +10,7 @@ use crate::abi::{
     Dev, DevPtr, Dim3, DriverLaunchConfig, Extent, PitchedPtr, Ptr, RuntimeLaunchConfig, Status, TorchDevice,
 };
 use crate::interpose::{Entry, interpose};
-use crate::{alloc, doors, idle, kept, launch, names, ops, pt, query};
+use crate::{alloc, contexts, doors, idle, kept, launch, names, ops, pt, query};
 use std::ffi::{c_char, c_int, c_uint};
 
 pub mod copies;
@@ -181,7 +181,17 @@ interpose! {
     watch Cuda 4000 cuCtxDestroy_v2(context: Ptr) -> Status [GONE] => idle::Context;
     /// Perhaps the last that holds the context.
     watch Cuda 11000 cuDevicePrimaryCtxRelease_v2(device: Dev) -> Status [GONE] => idle::Primary;
-    /// So may a stream's.
+    /// A context has a default stream of its own.
+    watch Cuda 2000 cuCtxCreate(out: *mut Ptr, flags: c_uint, device: Dev) -> Status [GONE] => contexts::Create;
+    /// As above.
+    watch Cuda 3020 cuCtxCreate_v2(out: *mut Ptr, flags: c_uint, device: Dev) -> Status [GONE] => contexts::Create;
+    /// As above.
+    watch Cuda 11040 cuCtxCreate_v3(out: *mut Ptr, affinity: Ptr, count: c_int, flags: c_uint, device: Dev) -> Status [GONE] => contexts::CreateAffine;
+    /// As above.
+    watch Cuda 12050 cuCtxCreate_v4(out: *mut Ptr, parameters: Ptr, flags: c_uint, device: Dev) -> Status [GONE] => contexts::CreateWith;
+    /// As above.
+    watch Cuda 12040 cuCtxFromGreenCtx(out: *mut Ptr, green: Ptr) -> Status [GONE] => contexts::FromGreen;
+    /// A handle may be given out again: a stream's.
     watch Cudart 0 cudaStreamDestroy(stream: Ptr) -> Status [GONE] => idle::Destroy;
     /// As above, driver door.
     watch Cuda 4000 cuStreamDestroy_v2(stream: Ptr) -> Status [GONE] => idle::Destroy;

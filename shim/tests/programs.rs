@@ -78,6 +78,16 @@ fn streams_that_nobody_uses_any_more_are_known_to_be_idle() {
 }
 
 #[test]
+fn of_contexts_made_beside_the_devices_own_nothing_is_followed() {
+    passes("contexts", plainly);
+    for when in ["before", "affine", "green", "parameters"] {
+        passes("contexts", |c| {
+            c.arg(when);
+        });
+    }
+}
+
+#[test]
 fn every_copy_of_managed_memory_is_one_place_in_the_sequence() {
     passes("copies", plainly);
     passes("copies12", plainly);

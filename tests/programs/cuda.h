@@ -15,6 +15,7 @@ int cudaGetDriverEntryPointByVersion(const char *, void **, unsigned, uint64_t, 
 int cudaGetLastError(void), cudaDeviceReset(void), cudaMemsetAsync(void *, int, size_t, void *);
 int cuLaunchKernel(DK, void **extra), cuLaunchKernelEx(const driver_config *, void *, void **, void **);
 int cuStreamBeginCapture(void *), cuStreamEndCapture(void *, void **), cudaStreamDestroy(void *), cuCtxDestroy_v2(void *);
+int cuCtxCreate_v2(void **, unsigned, int), cuCtxCreate_v3(void **, void *, int, unsigned, int), cuCtxCreate_v4(void **, void *, unsigned, int), cuCtxFromGreenCtx(void **, void *);
 int cuLaunchCooperativeKernel(DK), cuGraphLaunch(void *, void *), cuModuleUnload(void *);
 int cuMemAlloc_v2(uint64_t *, size_t), cuMemFree_v2(uint64_t), cuMemAllocPitch_v2(uint64_t *, size_t *, size_t, size_t, unsigned);
 int cuMemCreate(uint64_t *, size_t, void *, uint64_t), cuMemGetInfo_v2(size_t *, size_t *), cuDeviceTotalMem_v2(size_t *, int);
