@@ -51,6 +51,8 @@ counters! {
     fault_blocks,
     /// Fault batches.
     fault_batches,
+    /// Faults whose notice was lost, known by what the driver moved for them.
+    faults_inferred,
     /// Fault events that no launch could be found for.
     faults_unattributed,
     /// Faults that taught a UM-block table something.

@@ -251,6 +251,11 @@ impl Residency {
         self.arrive(at);
     }
 
+    /// Whether the block has contents, and the GPU nothing of it.
+    pub fn lacks(&self, at: Handle) -> bool {
+        !self.get(at).on_device && !self.get(at).empty
+    }
+
     /// No page of the block is on the GPU any more.
     pub fn leave(&mut self, at: Handle) {
         self.set_bytes(at, Bytes::ZERO);

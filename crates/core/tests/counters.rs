@@ -122,6 +122,8 @@ fn every_counter_is_bumped_by_something() {
     ] {
         causes.into_iter().for_each(|cause| bench.moved(8, to, cause));
     }
+    // By a fault that nobody told of.
+    bench.moved(8, DEVICE, MigrationCause::Coherence);
     add(bench.counters());
 
     // Each end of a predicted fetch that the step above did not come to.

@@ -95,3 +95,24 @@ fn a_program_that_changes_its_shape_is_followed_within_two_iterations() {
         has_doubted_and_made_room(&world);
     }
 }
+
+/// Launches whose arguments name nothing, so that faults alone teach; and of those every second notice is lost. What the driver moved for them
+/// says the same.
+#[test]
+fn a_fault_whose_notice_was_lost_is_known_by_the_migration() {
+    let mut layout = Layout::default();
+    let works: Vec<Work> =
+        (0..30).map(|_| Work { tensors: Vec::new(), ..launch(&[layout.tensor(12)], 6000) }).collect();
+    let run = |lost| {
+        let mut world = world(&layout, PolicyName::Deepum);
+        world.lost = lost;
+        let faults: Vec<u64> = (0..6).map(|_| world.iterate(&works, 500).faults).collect();
+        println!("{lost:?}: {faults:?} {:?}", world.engine.counters());
+        (faults, world.engine.counters().faults_inferred)
+    };
+    let (all_told, none) = run(None);
+    let (half_lost, inferred) = run(Some(2));
+    assert!(none == 0 && inferred > 90, "{all_told:?}, {none} and {inferred} inferred");
+    let later = |faults: &[u64]| faults[3..].iter().sum::<u64>();
+    assert!(later(&half_lost) * 20 <= half_lost[1], "{half_lost:?} against {all_told:?}");
+}

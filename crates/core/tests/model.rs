@@ -256,6 +256,7 @@ fn compare(memory: Bytes, ahead: usize, most_faults_percent: u64, least_speed_up
     let (_, demand) = run(PolicyName::Demand, NET, memory, ahead);
     let (sim, deepum) = run(PolicyName::Deepum, NET, memory, ahead);
     assert_eq!(sim.fault_entries, sim.engine.counters().fault_entries, "every notice is counted");
+    assert_eq!(sim.engine.counters().faults_inferred, 0, "no notice is lost");
     for (n, (demand, deepum)) in demand.iter().zip(&deepum).enumerate().skip(2) {
         let faults = deepum.fault_entries * 100 / demand.fault_entries;
         let speed_up = demand.time.get() * 100 / deepum.time.get();

@@ -1,4 +1,10 @@
 //! What the driver and the mover report: faults, pieces that moved, commands that ended.
+//!
+//! **What a migration teaches.** Where it comes with a fault, by the fault itself or by the driver's tree prefetcher, which stays within the
+//! block (facts 2.5), the fault's notice has said as much before. If the GPU had nothing of the block, that notice was lost, and the migration stands in for
+//! it: the launch under way used the block. A migration by call is ours or the program's, ahead of use or in vain, and an eviction is the driver's
+//! choice by age (facts 4.2): neither says what a launch uses. They change the residency map and what is taken to fit, and an expected block that
+//! left is fetched again (`predict`).
 
 use super::Engine;
 use crate::command::{Command, Commands};
@@ -14,7 +20,15 @@ impl Engine {
         if self.last_batch.replace(fault.batch) != Some(fault.batch) {
             known.counters.fault_batches += 1;
         }
-        let Some(at) = known.residency.find(fault.block) else { return };
+        if let Some(at) = known.residency.find(fault.block) {
+            self.faulted(at, out);
+        }
+    }
+
+    /// The GPU faulted on the block `at`.
+    fn faulted(&mut self, at: Handle, out: &mut Commands) {
+        let known = &mut self.known;
+        let block = known.residency.get(at).block;
         match known.residency.get(at).ask() {
             Ask::Predicted | Ask::Unproven => {
                 known.counters.prefetch_late += 1;
@@ -22,7 +36,7 @@ impl Engine {
             }
             Ask::Evict | Ask::PreEvict | Ask::Discard => {
                 known.residency.set_ask(at, Ask::None);
-                out.push(Command::Cancel { block: fault.block });
+                out.push(Command::Cancel { block });
             }
             Ask::None | Ask::Populate | Ask::Urgent | Ask::Keep => {}
         }
@@ -31,8 +45,18 @@ impl Engine {
     }
 
     pub(super) fn migrated(&mut self, piece: &Migration, out: &mut Commands) {
+        let device = Place::Device(self.known.residency.device());
+        self.known.counters.migrated(piece, device);
+        if piece.to == device
+            && matches!(piece.cause, MigrationCause::Coherence | MigrationCause::Prefetch)
+            && let Some(at) = self.known.residency.find(piece.block)
+            && self.known.residency.lacks(at)
+        {
+            // Its fault notice is put first (facts 2.5), so that was lost.
+            self.known.counters.faults_inferred += 1;
+            self.faulted(at, out);
+        }
         let known = &mut self.known;
-        known.counters.migrated(piece, Place::Device(known.residency.device()));
         let left = known.residency.migrated(piece);
         if left && piece.cause == MigrationCause::Eviction {
             known.was_full();

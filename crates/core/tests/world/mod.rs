@@ -65,6 +65,8 @@ pub struct World {
     pub peak: usize,
     /// Whether fault notices and migration notices are kept from the engine.
     pub blind: bool,
+    /// One of so many fault notices is lost.
+    pub lost: Option<u32>,
     /// Copies before each launch, into what it uses first.
     pub copies: u64,
 }
@@ -87,6 +89,7 @@ impl World {
             figures: Iteration::default(),
             peak: 0,
             blind: false,
+            lost: None,
             copies: 0,
         }
     }
@@ -150,7 +153,7 @@ impl World {
         self.figures.faults += 1;
         self.batch += 1;
         let at = Nanos::micros(self.now);
-        if !self.blind {
+        if !self.blind && self.lost.is_none_or(|one_in| !self.batch.is_multiple_of(one_in)) {
             self.tell(&Event::Fault(Fault { block, batch: self.batch, entries: 3, write: false, at }));
         }
         self.now += self.costs.fault;
