@@ -43,6 +43,18 @@ unsafe extern "C" fn names_block_of(seq: u64, blocks: *mut u64, cap: usize) -> u
     1
 }
 
+fn hooks(nudge: unsafe extern "C" fn()) -> DeepumHooks {
+    DeepumHooks {
+        abi: 3,
+        reserved: 0,
+        pending: &raw const PENDING,
+        nudge: Some(nudge),
+        is_engine_thread: Some(is_ours),
+        may_touch: None,
+        given_up: None,
+    }
+}
+
 type Shared = Arc<Mutex<VecDeque<UmBlock>>>;
 
 struct Sink(Shared);
@@ -141,15 +153,7 @@ fn run(dawdle: u64, driven: bool) -> (u64, u64) {
     let desk = Desk::default();
     let (wake, woken) = channel();
     *WAKE.get_or_init(Mutex::default).lock().unwrap() = Some(wake);
-    let hooks = DeepumHooks {
-        abi: 3,
-        reserved: 0,
-        pending: &raw const PENDING,
-        nudge: Some(nudge),
-        is_engine_thread: Some(is_ours),
-        may_touch: Some(names_block_of),
-        given_up: None,
-    };
+    let hooks = DeepumHooks { may_touch: Some(names_block_of), ..hooks(nudge) };
     thread::scope(|scope| {
         if driven {
             // SAFETY: the hooks outlive every use: the machine is told to forget them below.
@@ -212,15 +216,7 @@ fn virtual_time_does_not_depend_on_how_fast_the_engine_is() {
 #[test]
 fn hooks_that_make_no_sense_are_refused() {
     let m = machine("v100-32g");
-    let good = DeepumHooks {
-        abi: 3,
-        reserved: 0,
-        pending: &raw const PENDING,
-        nudge: Some(nudge),
-        is_engine_thread: None,
-        may_touch: None,
-        given_up: None,
-    };
+    let good = DeepumHooks { is_engine_thread: None, ..hooks(nudge) };
     let refused = [
         DeepumHooks { abi: 2, ..good },
         DeepumHooks { reserved: 1, ..good },
@@ -239,15 +235,7 @@ fn hooks_that_make_no_sense_are_refused() {
 fn a_discard_of_the_engine_ends_without_a_call_of_the_program() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let m = machine("v100-32g");
-    let hooks = DeepumHooks {
-        abi: 3,
-        reserved: 0,
-        pending: &raw const PENDING,
-        nudge: Some(nudge),
-        is_engine_thread: Some(is_ours),
-        may_touch: None,
-        given_up: None,
-    };
+    let hooks = hooks(nudge);
     let block = UmBlock::containing(deepum_core::units::DevAddr(allocate(&m, Kind::Managed, 2 * MIB).unwrap()));
     // SAFETY: the hooks outlive the machine's use of them, which ends below.
     assert!(unsafe { m.drive(&raw const hooks) });
@@ -297,15 +285,7 @@ unsafe extern "C" fn nudge_to_an_engine_that_dies() {
 fn an_engine_that_dies_while_its_thread_is_let_go_leaves_nobody_counted() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let m = machine("v100-32g");
-    let hooks = DeepumHooks {
-        abi: 3,
-        reserved: 0,
-        pending: &raw const PENDING,
-        nudge: Some(nudge_to_an_engine_that_dies),
-        is_engine_thread: Some(is_ours),
-        may_touch: None,
-        given_up: None,
-    };
+    let hooks = hooks(nudge_to_an_engine_that_dies);
     let x = allocate(&m, Kind::Managed, 2 * MIB).unwrap();
     let (s, scale) = (null_stream(&m), kernel(&m, "deepum_test_scale"));
     launch(&m, s, &scale, &[x, MIB / 4, 0]);
@@ -341,15 +321,7 @@ fn an_engine_that_dies_while_its_thread_is_let_go_leaves_nobody_counted() {
 fn the_end_of_the_process_lets_held_threads_go() {
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let m = machine("v100-32g");
-    let hooks = DeepumHooks {
-        abi: 3,
-        reserved: 0,
-        pending: &raw const PENDING,
-        nudge: Some(nudge),
-        is_engine_thread: Some(is_ours),
-        may_touch: None,
-        given_up: None,
-    };
+    let hooks = hooks(nudge);
     let x = allocate(&m, Kind::Managed, 2 * MIB).unwrap();
     thread::scope(|scope| {
         // SAFETY: the hooks outlive the machine's use of them, which ends below.

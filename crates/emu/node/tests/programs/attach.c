@@ -1,33 +1,14 @@
 /* A tool inside the program: attaches to nvidia-uvm as facts 2.8 say, on the emulated device, and watches
  * managed memory being prefetched, filled by a copy (which faults), migrated by ioctl, and evicted. Arguments: the driver
  * branch, and "tiny" if the device holds less than the 16 MiB used here. */
-#define _GNU_SOURCE
+#include "emulated.h"
 #include <dirent.h>
-#include <dlfcn.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-#define CHECK(x) do { if (!(x)) { printf("line %d: %s (errno %d)\n", __LINE__, #x, errno); exit(1); } } while (0)
-#define MIB (1ul << 20)
-
-static void *cuda;
-static int cu_(const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
-{
-    int (*f)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t) = (int (*)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t))dlsym(cuda, name);
-    if (!f) { printf("no %s\n", name); exit(1); }
-    return f(a, b, c, d, e);
-}
-#define CU(name, a, b, c, d, e) \
-    do { int r_ = cu_(#name, (uint64_t)(a), (uint64_t)(b), (uint64_t)(c), (uint64_t)(d), (uint64_t)(e)); \
-         if (r_) { printf("line %d: %s = %d\n", __LINE__, #name, r_); exit(1); } } while (0)
 
 enum { ENTRIES = 16384 };
 static unsigned char *ring;

@@ -3,24 +3,16 @@
  *
  * The other process does what the program's own engine would do: finds out what the file is, reads the table of
  * processors, moves blocks, reads the queue, waits for it. Then one is killed in the middle of a call. */
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
+#include "emulated.h"
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#define CHECK(x) do { if (!(x)) { printf("line %d: %s (errno %d)\n", __LINE__, #x, errno); exit(1); } } while (0)
-#define MIB (1ul << 20)
 
 enum { ENTRIES = 16384 };
 static const unsigned char cpu[16] = { 0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73 };
@@ -169,17 +161,6 @@ static int other(int socket, int driver)
         migrate(space, block, 2 * MIB, n % 2 ? both->gpu : cpu);
     }
 }
-
-static void *cuda;
-static int cu_(const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
-{
-    int (*f)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t) = (int (*)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t))dlsym(cuda, name);
-    if (!f) { printf("no %s\n", name); exit(1); }
-    return f(a, b, c, d, e);
-}
-#define CU(name, a, b, c, d, e) \
-    do { int r_ = cu_(#name, (uint64_t)(a), (uint64_t)(b), (uint64_t)(c), (uint64_t)(d), (uint64_t)(e)); \
-         if (r_) { printf("line %d: %s = %d\n", __LINE__, #name, r_); exit(1); } } while (0)
 
 static void nudge(void) { }
 static int (*serves)(void);
