@@ -147,7 +147,7 @@ pub const VARIABLES: &[Variable] = &[
         name: "DEEPUM_INVALIDATE",
         values: "no|evict|discard",
         help: "contents of memory that PyTorch has taken back: no: move like any others; evict: leave the GPU first, with a \
-               copy; discard: are given up without one, or leave first where the driver cannot (before 580)",
+               copy; discard: are given up without one, or leave first where the driver cannot (before 580.65, after 595)",
         set: |c, v| parsed(v, one_of(&Invalidate::ALL.map(Invalidate::as_str))).map(|i| c.invalidate = i),
         default: |c| c.invalidate.to_string(),
     },

@@ -5,7 +5,8 @@
 //! scripts in tests.
 //!
 //! Read in this order: [`event`] and [`command`] (everything that goes in and out), [`engine`], then along
-//! the pipeline: [`exec_id`], [`correlate`], [`predict`], [`queues`]; [`policy`] puts them together.
+//! the pipeline: [`exec_id`], [`correlate`], [`predict`] (and [`chaining`], the paper's own), [`queues`]; [`policy`] puts them together. Who leaves
+//! the GPU is in [`evict`], and whose contents are given up in [`invalidate`].
 #![forbid(unsafe_code)]
 
 pub mod chaining;
