@@ -11,8 +11,8 @@
 //! question could spoil (facts 4.5). A destroyed stream gets its progress write before it goes. Whoever destroys a stream or begins a capture waits for at
 //! most one question, which does not wait for anything. Questions are bounded, [`QUESTIONS`] in [`EVERY`] operations.
 //!
-//! Not here: default streams of single threads, of which only that thread can ask. One that was used asleep and never again, by a thread that goes
-//! on, keeps everything; so does a stream whose context may be gone.
+//! A thread's own default stream is asked about by that thread alone, when it is the one that looks. One that was used asleep by a thread that
+//! issues nothing any more keeps everything; so does a stream whose context may be gone.
 
 use crate::abi::{Dev, Ptr, SUCCESS, Status};
 use crate::launch::{captures, capturing};

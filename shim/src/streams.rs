@@ -143,11 +143,20 @@ fn probe(places: &[AtomicU64; SLOTS], key: u64) -> Option<StreamSlot> {
     None
 }
 
-/// The stream of a slot as CUDA knows it, and its device; nothing where only its own thread can name it.
+/// The stream of a slot as this thread names it for CUDA, and its device; nothing where only another thread can.
 pub fn handle(slot: StreamSlot) -> Option<(Ptr, DeviceId)> {
-    let key = PLACES.get(usize::from(slot.0))?.load(Ordering::Relaxed);
-    let device = u8::try_from(key >> DEVICE & 0xf).ok()?;
-    (key != 0 && key & PER_THREADS == 0).then_some(((key & HANDLE) as Ptr, DeviceId(device)))
+    handle_of(PLACES.get(usize::from(slot.0))?.load(Ordering::Relaxed))
+}
+
+fn handle_of(place: u64) -> Option<(Ptr, DeviceId)> {
+    let device = DeviceId(u8::try_from(place >> DEVICE & 0xf).ok()?);
+    let handle = match place {
+        0 => return None,
+        _ if place & PER_THREADS == 0 => place & HANDLE,
+        _ if place == key(device, PER_THREAD, true) => PER_THREAD,
+        _ => return None,
+    };
+    Some((handle as Ptr, device))
 }
 
 #[cfg(test)]
@@ -198,5 +207,12 @@ mod tests {
         assert_ne!(key(gpu, 0, false), key(DeviceId(1), 0, false));
         let mine = key(gpu, 0, true);
         assert_ne!(std::thread::spawn(move || key(gpu, 0, true)).join().unwrap(), mine);
+        let named = |place| handle_of(place).map(|(handle, device)| (handle as u64, device));
+        assert_eq!([mine, key(gpu, 0x5000, false), 0].map(named), [Some((2, gpu)), Some((0x5000, gpu)), None]);
+        assert_eq!(
+            std::thread::spawn(move || handle_of(mine).is_none()).join().ok(),
+            Some(true),
+            "by its thread alone"
+        );
     }
 }

@@ -31,6 +31,7 @@ static int written(void) { return fake_calls("cuStreamWriteValue64_v2"); }
 #define B ((void *)0x6000)
 #define C ((void *)0x7000)
 #define D ((void *)0x8000)
+#define PER_THREAD ((void *)2)
 int main(void) {
     EQUAL(cudaMalloc(&memory, 4 << 20), 0);
     void *graph;
@@ -93,6 +94,16 @@ int main(void) {
     EQUAL(same, 1);
     for (int i = 0; i < 600; i++) in_a_thread(D);
     EQUAL(slots(0), 5);
+    EQUAL(slots(1), 0);
+
+    // A thread's own default stream: that thread asks, and no other.
+    int before = asked();
+    awake(0), launch(PER_THREAD), awake(1);
+    EQUAL(slots(1), 1);
+    for (int i = 0; i < 100; i++) in_a_thread(D);
+    EQUAL(asked(), before);
+    for (int i = 0; i < 100; i++) launch(D);
+    EQUAL(asked(), before + 1);
     EQUAL(slots(1), 0);
     EQUAL(page()[PAGE_BLIND], 0);
     return 0;
