@@ -68,6 +68,8 @@ impl Doubt {
         // Whether anything would be seen of it.
         let tells = !block.on_device && !block.empty && block.ask() == Ask::None && !known.is_expected(block);
         let left_out = match chain {
+            // Most blocks are there, and then it matters only whether all are left out.
+            Chain::Learned(_, proof) if !tells && !proof.leaves_all_out(self.program()) => false,
             Chain::Learned(blocks, proof) => match proof.one_in(blocks[index], self.program()) {
                 1 => true,
                 one_in => tells && self.draw(one_in),

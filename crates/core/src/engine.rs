@@ -10,15 +10,16 @@
 //!
 //! Commands go into [`Queues`]; [`Engine::step`] does that too, and tells the engine of what found no room.
 //!
-//! What the driver and the mover report is in `moves`.
+//! What the program issues and what of it ends is in `launches`, what the driver and the mover report in `moves`.
 
+mod launches;
 mod moves;
 mod tables;
 
 use crate::command::{Command, Commands, Why};
 use crate::correlate::{Geometry, Places};
 use crate::counters::Counters;
-use crate::event::{DiscardOutcome, Event, Launch};
+use crate::event::{DiscardOutcome, Event};
 use crate::evict;
 use crate::exec_id::Interner;
 use crate::invalidate::{self, Dying, Invalidate};
@@ -28,7 +29,7 @@ use crate::pt_blocks::PtBlocks;
 use crate::queues::{Lane, Pushed, Queues};
 use crate::residency::{Ask, Residency, Ticket};
 use crate::sequence::Sequence;
-use crate::units::{AddrRange, Bytes, DeviceId, LaunchSeq, StreamSlot, UmBlock};
+use crate::units::{AddrRange, Bytes, DeviceId, LaunchSeq, UmBlock};
 use crate::window::{Issued, Window};
 
 /// Tenths of the budget that managed memory may reach before the engine wakes. A choice: the last
@@ -312,65 +313,6 @@ impl Engine {
             dying.died(range, sequence.issued());
             invalidate::quieten(&mut self.known, out);
         }
-    }
-
-    fn launch(&mut self, launch: &Launch<'_>, out: &mut Commands) {
-        if !self.awake {
-            return;
-        }
-        let known = &mut self.known;
-        known.counters.launches += 1;
-        let exec = known.exec_ids.intern(launch.key);
-        known.counters.exec_ids_refused += u64::from(exec.is_none());
-        let pushed_out = known.window.issue(launch, exec, &known.pt_blocks);
-        self.told(launch.seq, launch.stream, pushed_out);
-        self.policy.launch(launch.seq, &mut self.known, out);
-        self.finish(out);
-    }
-
-    fn copy(&mut self, seq: LaunchSeq, stream: StreamSlot, range: AddrRange, out: &mut Commands) {
-        if !self.awake {
-            return;
-        }
-        self.known.counters.copies += 1;
-        let pushed_out = self.known.window.issue_copy(seq, stream, range);
-        self.told(seq, stream, pushed_out);
-        self.policy.copy(seq);
-        self.finish(out);
-    }
-
-    /// A launch or copy is in the window, and another one may have had to leave it for that.
-    fn told(&mut self, seq: LaunchSeq, stream: StreamSlot, pushed_out: Option<Issued>) {
-        self.known.sequence.tell(seq);
-        if stream == StreamSlot::NONE {
-            self.known.sequence.lose(seq);
-        }
-        if let Some(pushed_out) = pushed_out {
-            self.known.sequence.lose(pushed_out.seq);
-            self.over(pushed_out);
-        }
-    }
-
-    fn finish(&mut self, out: &mut Commands) {
-        let mut any = false;
-        while let Some(launch) = self.known.window.pop_finished() {
-            self.over(launch);
-            any = true;
-        }
-        if any {
-            invalidate::quieten(&mut self.known, out);
-            self.policy.progressed(&mut self.known, out);
-        }
-    }
-
-    fn over(&mut self, launch: Issued) {
-        if !self.known.faults_visible {
-            self.known.used(&launch);
-        }
-        if !launch.copy {
-            self.policy.finished(&launch, &mut self.known);
-        }
-        self.known.window.recycle(launch);
     }
 
     /// Whether the shim is to send launches and progress. See the module.

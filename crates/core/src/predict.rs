@@ -48,6 +48,7 @@ use crate::correlate::{History, Tables};
 use crate::doubt::{Chain, Doubt};
 use crate::known::Known;
 use crate::residency::{Ask, Handle, Ticket};
+use crate::sequence::place;
 use crate::units::{ExecId, LaunchSeq, UmBlock};
 use crate::window::Issued;
 
@@ -125,7 +126,7 @@ impl Predict {
         self.issued.push(exec);
         self.last_issued = self.last_issued.max(seq);
         if self.plan.back().is_some_and(|last| last.seq >= seq) {
-            let at = self.plan.partition_point(|planned| planned.seq < seq);
+            let at = place(&self.plan, seq, |planned| planned.seq);
             if self.plan[at].seq != seq || self.plan[at].exec != exec {
                 known.counters.launches_mispredicted += 1;
                 self.restart(known);
@@ -141,7 +142,7 @@ impl Predict {
             return;
         }
         self.last_issued = seq;
-        let at = self.plan.partition_point(|planned| planned.seq < seq);
+        let at = place(&self.plan, seq, |planned| planned.seq);
         for planned in self.plan.range_mut(at..) {
             planned.seq = planned.seq.plus(1);
         }

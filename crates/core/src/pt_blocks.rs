@@ -14,8 +14,9 @@
 //! only what is worth asking for.
 //! Not here: where blocks are (`residency`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::mix::Map;
 use crate::units::{AddrRange, Bytes, DevAddr, LaunchSeq};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,7 +48,10 @@ pub struct Dead {
 /// See the module.
 #[derive(Default, Debug)]
 pub struct PtBlocks {
-    blocks: BTreeMap<DevAddr, PtBlock>,
+    /// By first address: most pointers are those that PyTorch gave out.
+    blocks: Map<DevAddr, PtBlock>,
+    /// Their first addresses, for the other pointers.
+    starts: BTreeSet<DevAddr>,
     allocations: BTreeMap<DevAddr, Allocation>,
 }
 
@@ -85,31 +89,47 @@ impl PtBlocks {
         self.cut(range);
         // Taken back without having been handed out: nothing is known of its users but that they were issued.
         let (born, died) = if active { (told, LaunchSeq(0)) } else { (LaunchSeq(0), issued) };
-        self.blocks.insert(range.start, PtBlock { len: range.len, active, born, died });
+        self.insert(range.start, PtBlock { len: range.len, active, born, died });
         if let Some((_, allocation)) = self.allocations.range_mut(..=range.start).next_back() {
             allocation.handed_out = true;
         }
     }
 
+    fn insert(&mut self, start: DevAddr, block: PtBlock) {
+        if self.blocks.insert(start, block).is_none() {
+            self.starts.insert(start);
+        }
+    }
+    /// The last PT block that starts before `addr`.
+    fn before(&self, addr: DevAddr) -> Option<(DevAddr, PtBlock)> {
+        self.starts.range(..addr).next_back().map(|&start| (start, self.blocks[&start]))
+    }
+    /// PT blocks that start in `range`.
+    fn starting_in(&self, range: AddrRange) -> impl Iterator<Item = (DevAddr, PtBlock)> {
+        self.starts.range(range.start..range.end()).map(|&start| (start, self.blocks[&start]))
+    }
+
     /// Removes what is known about `range`; a PT block that sticks out keeps the part outside.
     fn cut(&mut self, range: AddrRange) {
-        if let Some((&start, &block)) = self.blocks.range(..range.start).next_back() {
+        if let Some((start, block)) = self.before(range.start) {
             let end = start.offset(block.len);
             if end > range.start {
                 let head = Bytes(range.start.get() - start.get());
-                self.blocks.insert(start, PtBlock { len: head, ..block });
+                self.insert(start, PtBlock { len: head, ..block });
                 if end > range.end() {
                     let tail = Bytes(end.get() - range.end().get());
-                    self.blocks.insert(range.end(), PtBlock { len: tail, ..block });
+                    self.insert(range.end(), PtBlock { len: tail, ..block });
                 }
             }
         }
-        while let Some((&start, &block)) = self.blocks.range(range.start..range.end()).next() {
+        loop {
+            let Some((start, block)) = self.starting_in(range).next() else { return };
             self.blocks.remove(&start);
+            self.starts.remove(&start);
             let end = start.offset(block.len);
             if end > range.end() {
                 let tail = Bytes(end.get() - range.end().get());
-                self.blocks.insert(range.end(), PtBlock { len: tail, ..block });
+                self.insert(range.end(), PtBlock { len: tail, ..block });
             }
         }
     }
@@ -117,12 +137,14 @@ impl PtBlocks {
     /// What a launch given `pointer` may touch: the PT block around it, else the allocation around it,
     /// else nothing: it is no managed memory of ours.
     pub fn reach(&self, pointer: DevAddr) -> Option<AddrRange> {
+        if let Some(block) = self.blocks.get(&pointer) {
+            return Some(AddrRange::new(pointer, block.len));
+        }
         let within = |start: DevAddr, len: Bytes| {
             let range = AddrRange::new(start, len);
             range.contains(pointer).then_some(range)
         };
-        let pt = self.blocks.range(..=pointer).next_back();
-        pt.and_then(|(&start, block)| within(start, block.len)).or_else(|| {
+        self.before(pointer).and_then(|(start, block)| within(start, block.len)).or_else(|| {
             let allocation = self.allocations.range(..=pointer).next_back();
             allocation.and_then(|(&start, allocation)| within(start, allocation.len))
         })
@@ -134,10 +156,9 @@ impl PtBlocks {
         if !allocation.handed_out || start.offset(allocation.len) < range.end() {
             return None;
         }
-        let before =
-            self.blocks.range(..range.start).next_back().filter(|(start, pt)| start.offset(pt.len) > range.start);
+        let before = self.before(range.start).filter(|(start, pt)| start.offset(pt.len) > range.start);
         let mut dead: Option<Dead> = None;
-        for (_, pt) in before.into_iter().chain(self.blocks.range(range.start..range.end())) {
+        for (_, pt) in before.into_iter().chain(self.starting_in(range)) {
             if pt.active {
                 return None;
             }

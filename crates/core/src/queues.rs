@@ -66,6 +66,13 @@ impl Direction {
     /// Both; where one thread serves them, in this order.
     pub const ALL: [Self; 2] = [Self::Out, Self::In];
 
+    /// Its lanes, in the order they are served.
+    pub const fn lanes(self) -> &'static [Lane] {
+        match self {
+            Self::Out => &[Lane::Discard, Lane::Evict],
+            Self::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
+        }
+    }
     /// The other one.
     pub const fn opposite(self) -> Self {
         match self {
@@ -191,8 +198,8 @@ impl Queues {
             }
             _ => {}
         }
-        if let Some(before) = before {
-            self.take_out(block, before);
+        if before.is_some() {
+            self.take_out(block);
         }
         self.pushed += 1;
         self.waiting.insert(block, Waiting { lane, number: self.pushed, by });
@@ -203,7 +210,7 @@ impl Queues {
 
     fn cancel(&mut self, block: UmBlock) -> Pushed {
         let lane = self.waiting.get(&block).map(|waiting| waiting.lane).filter(|lane| *lane != Lane::Fault);
-        Pushed::Cancelled(lane.filter(|&lane| self.take_out(block, lane)))
+        Pushed::Cancelled(lane.filter(|_| self.take_out(block).is_some()))
     }
 
     /// Whether the batch given out last in this direction has the block.
@@ -216,23 +223,20 @@ impl Queues {
         if let Some(lane) = self.waiting.get(&block).map(|waiting| waiting.lane)
             && lane.direction() == direction
         {
-            self.take_out(block, lane);
+            self.take_out(block);
         }
     }
 
-    /// Takes `block` out if it waits in `lane`.
-    fn take_out(&mut self, block: UmBlock, lane: Lane) -> bool {
-        if self.waiting.get(&block).is_none_or(|waiting| waiting.lane != lane) {
-            return false;
-        }
-        self.waiting.remove(&block);
-        let (entries, live) = (&mut self.lanes[lane as usize], &mut self.live[lane as usize]);
+    /// Takes out what waits for `block`.
+    fn take_out(&mut self, block: UmBlock) -> Option<Waiting> {
+        let taken = self.waiting.remove(&block)?;
+        let (entries, live) = (&mut self.lanes[taken.lane as usize], &mut self.live[taken.lane as usize]);
         *live -= 1;
         if entries.len() > 2 * *live + 64 {
             let waiting = &self.waiting;
             entries.retain(|(block, number)| is_live(waiting, *block, *number));
         }
-        true
+        Some(taken)
     }
 
     /// The batch given out last in this direction is over: its blocks may be asked for again.
@@ -248,12 +252,12 @@ impl Queues {
     /// for the same launch, so that a later launch's do not come before an earlier one's.
     pub fn pop_batch(&mut self, direction: Direction, most: u32) -> Option<Batch> {
         self.done(direction);
-        for lane in Lane::ALL.into_iter().filter(|lane| lane.direction() == direction) {
+        for &lane in direction.lanes() {
             let most = match lane {
                 Lane::Predicted => most.min(u32::try_from(self.room).unwrap_or(u32::MAX)),
                 _ => most,
             };
-            if most == 0 {
+            if most == 0 || self.live[lane as usize] == 0 {
                 continue;
             }
             let Some((first, by)) = self.pop(lane) else { continue };
@@ -269,7 +273,7 @@ impl Queues {
                 if !joins || self.in_hand(direction.opposite(), next) {
                     break;
                 }
-                self.take_out(next, waiting.lane);
+                self.take_out(next);
                 batch.count += 1;
             }
             if lane == Lane::Predicted {
@@ -283,18 +287,23 @@ impl Queues {
 
     /// Takes out what waited longest in a lane and may be given out. Looks past at most what the other direction has in hand.
     fn pop(&mut self, lane: Lane) -> Option<(UmBlock, Option<LaunchSeq>)> {
-        let entries = &mut self.lanes[lane as usize];
-        while entries.front().is_some_and(|(block, number)| !is_live(&self.waiting, *block, *number)) {
-            entries.pop_front();
-        }
         let other = self.in_hand[lane.direction().opposite() as usize];
+        let entries = &mut self.lanes[lane as usize];
+        while let Some(&(block, number)) = entries.front() {
+            if !is_live(&self.waiting, block, number) {
+                entries.pop_front();
+            } else if other.is_some_and(|batch| batch.contains(block)) {
+                break;
+            } else {
+                entries.pop_front();
+                return Some((block, self.take_out(block)?.by));
+            }
+        }
         let free = |block| other.is_none_or(|batch| !batch.contains(block));
         let (block, _) = *self.lanes[lane as usize]
             .iter()
             .find(|(block, number)| free(*block) && is_live(&self.waiting, *block, *number))?;
-        let by = self.waiting.get(&block).and_then(|waiting| waiting.by);
-        self.take_out(block, lane);
-        Some((block, by))
+        Some((block, self.take_out(block)?.by))
     }
 
     /// How many blocks wait in a lane.

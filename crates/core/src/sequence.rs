@@ -11,7 +11,23 @@
 //! Invariants: the doubt is at least as new as every number up to [`Sequence::told`] that was not told.
 //! Not here: launches under way (`window`), PT blocks (`pt_blocks`).
 
+use std::collections::VecDeque;
+
 use crate::units::LaunchSeq;
+
+/// Where in a list ordered by number the first is that has `seq` or a newer one; its length if none has. Numbers are taken
+/// without gaps, so one look mostly does.
+pub fn place<T>(list: &VecDeque<T>, seq: LaunchSeq, number: impl Fn(&T) -> LaunchSeq) -> usize {
+    let Some(first) = list.front().map(&number).filter(|&first| first < seq) else { return 0 };
+    let straight = usize::try_from(seq.0 - first.0).unwrap_or(usize::MAX);
+    if list.get(straight).is_some_and(|there| number(there) == seq) {
+        return straight;
+    }
+    if list.back().is_some_and(|last| number(last) < seq) {
+        return list.len();
+    }
+    list.partition_point(|there| number(there) < seq)
+}
 
 /// Most gaps kept apart. A gap closes when a thread that took an earlier number writes its record later; beyond this the
 /// oldest is taken for one that never closes.
@@ -99,6 +115,15 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_place_is_the_first_not_before_the_number(
+            numbers in prop::collection::btree_set(0u64..40, 0..30), seq in 0u64..45
+        ) {
+            let list: VecDeque<u64> = numbers.iter().copied().collect();
+            let before = numbers.iter().filter(|&&number| number < seq).count();
+            prop_assert_eq!(place(&list, LaunchSeq(seq), |&number| LaunchSeq(number)), before);
+        }
+
         /// Against the set of everything told: the doubt is never older than the newest number missing, and the same while few are.
         #[test]
         fn the_doubt_covers_every_number_not_told(told in prop::collection::vec(1u64..80, 1..60)) {

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 
 use crate::event::Launch;
 use crate::pt_blocks::PtBlocks;
+use crate::sequence::place;
 use crate::units::{AddrRange, ExecId, LaunchSeq, StreamSlot, UmBlock};
 
 /// Most launches held. CUDA stops the host at about 1,024 launches a stream; this is room for several.
@@ -126,7 +127,7 @@ impl Window {
         // Threads that launch at once may write their records in another order than they took numbers.
         match self.launches.back() {
             Some(last) if last.seq > issued.seq => {
-                let at = self.launches.partition_point(|other| other.seq < issued.seq);
+                let at = place(&self.launches, issued.seq, |other| other.seq);
                 self.launches.insert(at, issued);
             }
             _ => self.launches.push_back(issued),
@@ -143,7 +144,7 @@ impl Window {
         }
         let before = state.done;
         *state = Stream { done, moved: self.progress_events };
-        let first = self.launches.partition_point(|launch| launch.seq <= before);
+        let first = place(&self.launches, before.plus(1), |launch| launch.seq);
         for launch in self.launches.range_mut(first..) {
             if launch.seq > done {
                 break;
@@ -176,12 +177,12 @@ impl Window {
     }
     /// The launch with this number, if it is not over.
     pub fn get(&self, seq: LaunchSeq) -> Option<&Issued> {
-        let at = self.launches.partition_point(|launch| launch.seq < seq);
+        let at = place(&self.launches, seq, |launch| launch.seq);
         self.launches.get(at).filter(|launch| launch.seq == seq)
     }
     /// The first launch after `seq`; copies are passed over.
     pub fn after(&self, seq: LaunchSeq) -> Option<&Issued> {
-        let first = self.launches.partition_point(|launch| launch.seq <= seq);
+        let first = place(&self.launches, seq.plus(1), |launch| launch.seq);
         self.launches.range(first..).find(|launch| !launch.copy)
     }
     /// Whether the executing launch, or a copy that is not finished, reaches into `block`.

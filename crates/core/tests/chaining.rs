@@ -37,6 +37,15 @@ impl Loop {
         }
         this
     }
+    /// Launch 1 faulted on 10, which chained the next two; launch 2 executes.
+    fn chained() -> Self {
+        let mut this = Self::taught();
+        this.launch(1);
+        this.fault(10);
+        this.finish();
+        this.launch(2);
+        this
+    }
     /// The predicted fetches that the event causes, and the launches they are for.
     fn tell(&mut self, event: &Event<'_>) -> Vec<(u64, u64)> {
         let mut out = Commands::new();
@@ -99,11 +108,7 @@ fn a_fault_starts_a_chain_through_start_and_end_blocks_that_pauses_n_launches_ah
 
 #[test]
 fn a_fault_in_the_middle_ends_the_chain_and_another_one_starts_there() {
-    let mut run = Loop::taught();
-    run.launch(1);
-    run.fault(10);
-    run.finish();
-    run.launch(2);
+    let mut run = Loop::chained();
     run.leaves(21);
     run.leaves(30);
     run.leaves(42);
@@ -112,11 +117,7 @@ fn a_fault_in_the_middle_ends_the_chain_and_another_one_starts_there() {
 
 #[test]
 fn a_walk_that_runs_dry_before_the_end_block_ends_the_chain() {
-    let mut run = Loop::taught();
-    run.launch(1);
-    run.fault(10);
-    run.finish();
-    run.launch(2);
+    let mut run = Loop::chained();
     assert_eq!(run.fault(29), [], "a block that nothing ever followed");
     run.finish();
     for key in [3, 4, 1] {
@@ -175,11 +176,7 @@ fn a_launch_that_never_faulted_is_passed_and_counts() {
 
 #[test]
 fn what_is_left_to_fault_in_a_chained_launch_is_neither_its_start_nor_its_end() {
-    let mut run = Loop::taught();
-    run.launch(1);
-    run.fault(10);
-    run.finish();
-    run.launch(2);
+    let mut run = Loop::chained();
     run.leaves(21);
     run.fault(21);
     run.finish();

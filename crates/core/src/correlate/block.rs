@@ -10,8 +10,9 @@
 //!
 //! **Chain.** From the start block, successors newest first, each block once, depth first; branches passed
 //! over come after. This is the order in which the blocks are worth fetching. A row that was forgotten cuts it:
-//! what the walk does not reach goes behind, lowest block first. The chain is kept until the table changes, so
-//! that in steady state predicting a launch is reading a slice.
+//! what the walk does not reach goes behind, lowest block first. The chain is written out when it is asked for and kept until
+//! the table changes, so that in steady state predicting a launch is reading a slice. Whether it holds a block is told from the rows
+//! alone: it holds every block that has a place there or that a successor list names.
 //!
 //! **Nothing decays by itself.** Correct prefetching removes the faults that taught the table. So a fault the chain
 //! holds teaches nothing about order, and a fault it lacks is hung behind the fault before it, or, being the first of
@@ -46,6 +47,8 @@ pub struct BlockTable {
     chain: Vec<StableBlock>,
     chain_is_current: bool,
     settled: bool,
+    /// Whether a block has lost its row, and may be named by a successor list all the same.
+    forgot: bool,
     proof: Proof,
 }
 
@@ -60,6 +63,7 @@ impl BlockTable {
             chain: Vec::new(),
             chain_is_current: true,
             settled: false,
+            forgot: false,
             proof: Proof::default(),
         }
     }
@@ -88,12 +92,12 @@ impl BlockTable {
         }
         if self.start == NONE {
             (self.start, self.end) = (new, new);
-            self.rows.touch(new, self.geometry);
+            self.touch(new);
             self.chain_is_current = false;
             return true;
         }
-        // While the first execution is learned every fault is new, and the chain not worth keeping up.
-        if (self.settled || self.chain_is_current) && self.chain().contains(&block) {
+        // While the first execution is learned every fault is new.
+        if self.settled && self.chain_holds(new) {
             return false;
         }
         let from = before.map_or(self.end, |before| before.0);
@@ -116,7 +120,7 @@ impl BlockTable {
         }
         match before {
             Some(before) => self.link(before.0, block.0),
-            None => self.rows.touch(block.0, self.geometry),
+            None => self.touch(block.0),
         }
         self.chain_is_current = false;
     }
@@ -158,9 +162,9 @@ impl BlockTable {
         }
         // What is left, one behind the other in the order of need.
         let left: Vec<u32> = self.chain().iter().filter(|block| !gone.contains(block)).map(|block| block.0).collect();
-        self.rows = Rows::new(self.geometry);
+        (self.rows, self.forgot) = (Rows::new(self.geometry), false);
         (self.start, self.end) = (left.first().copied().unwrap_or(NONE), left.last().copied().unwrap_or(NONE));
-        left.first().into_iter().for_each(|&first| self.rows.touch(first, self.geometry));
+        left.first().into_iter().for_each(|&first| self.touch(first));
         left.windows(2).for_each(|pair| self.link(pair[0], pair[1]));
         self.rows.shrink();
         self.chain_is_current = false;
@@ -169,8 +173,12 @@ impl BlockTable {
 
     /// Puts `to` at the front of the successors of `from`, and makes both the newest of their rows.
     fn link(&mut self, from: u32, to: u32) {
-        self.rows.touch(to, self.geometry);
-        self.rows.link(from, to, self.geometry);
+        self.touch(to);
+        self.forgot |= self.rows.link(from, to, self.geometry);
+    }
+    /// Makes `block` the newest of its row.
+    fn touch(&mut self, block: u32) {
+        self.forgot |= self.rows.touch(block, self.geometry);
     }
 
     /// The blocks this execution is expected to need, in the order of need. See the module.
@@ -233,6 +241,11 @@ impl BlockTable {
         }
     }
 
+    /// Whether [`Self::chain`] has the block.
+    fn chain_holds(&self, block: u32) -> bool {
+        block == self.start || self.rows.find(block, self.geometry).is_some() || self.forgot && self.rows.names(block)
+    }
+
     /// What there is beside the entries.
     pub(super) fn state(&self) -> State {
         let taken = (0..self.rows.slots()).filter(|&slot| self.rows.tag(slot) != NONE).count();
@@ -256,6 +269,11 @@ impl BlockTable {
                 table.rows.link(block, next, geometry);
             }
         }
+        let named = |table: &Self, slot| {
+            let names = table.rows.successors(slot);
+            names.as_slice().iter().any(|&next| table.rows.find(next, geometry).is_none())
+        };
+        table.forgot = (0..table.rows.slots()).any(|slot| named(&table, slot));
         table.rows.shrink();
         table
     }
@@ -297,7 +315,7 @@ mod tests {
     fn a_fault_the_chain_holds_teaches_nothing() {
         let mut table = table(16, 2, 4);
         execution(&mut table, &[1, 2, 3, 4]);
-        chain(&mut table);
+        table.settle([].into_iter());
         execution(&mut table, &[4, 2]);
         execution(&mut table, &[3]);
         assert_eq!(chain(&mut table), [1, 2, 3, 4]);
@@ -307,7 +325,7 @@ mod tests {
     fn a_first_fault_the_chain_lacks_is_hung_behind_the_end() {
         let mut table = table(16, 2, 4);
         execution(&mut table, &[1, 2]);
-        chain(&mut table);
+        table.settle([].into_iter());
         execution(&mut table, &[9, 8]);
         assert_eq!(chain(&mut table), [1, 2, 9, 8]);
         assert_eq!(table.end(), Some(StableBlock(8)));
@@ -317,7 +335,7 @@ mod tests {
     fn a_later_fault_the_chain_lacks_is_hung_behind_the_one_before_it() {
         let mut table = table(16, 2, 4);
         execution(&mut table, &[1, 2, 3]);
-        chain(&mut table);
+        table.settle([].into_iter());
         execution(&mut table, &[1, 9]);
         assert_eq!(chain(&mut table), [1, 9, 2, 3], "newest successor first, the passed-over branch after it");
         assert_eq!(table.end(), Some(StableBlock(3)));
@@ -337,8 +355,8 @@ mod tests {
         let mut table = BlockTable::new(Geometry::default());
         let all: Vec<u32> = (1000..4000).collect();
         execution(&mut table, &all);
-        let learned = chain(&mut table);
-        assert_eq!(learned, all);
+        assert_eq!(chain(&mut table), all);
+        table.settle([].into_iter());
         for round in 0..100 {
             execution(&mut table, &[1000 + round * 7, 1000 + round * 11]);
             assert_eq!(chain(&mut table), all, "round {round}");

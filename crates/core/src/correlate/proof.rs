@@ -76,17 +76,24 @@ pub struct Proof {
 impl Proof {
     /// One of how many blocks like this one is to be left out. `all` is what came of it in the whole program; without it a sample is taken.
     pub fn one_in(&self, block: StableBlock, all: Option<Precision>) -> u64 {
+        let of_unproven = self.one_in_unproven(all);
+        if self.is_proven(block) { self.one_in_proven(of_unproven) } else { of_unproven }
+    }
+    /// Whether all blocks of a kind are to be left out.
+    pub fn leaves_all_out(&self, all: Option<Precision>) -> bool {
+        let of_unproven = self.one_in_unproven(all);
+        of_unproven == 1 || self.one_in_proven(of_unproven) == 1
+    }
+    fn one_in_unproven(&self, all: Option<Precision>) -> u64 {
         let own = self.of_unproven;
-        let of_unproven = if own.used + own.unused >= ENOUGH {
+        if own.used + own.unused >= ENOUGH {
             own.one_in(UNPROVEN, 2)
         } else {
             all.map_or(OFTEN, |all| all.one_in(UNPROVEN, 2).max(OFTEN))
-        };
-        if self.is_proven(block) {
-            self.of_proven.one_in(if of_unproven == 1 { OFTEN } else { PROVEN }, 8)
-        } else {
-            of_unproven
         }
+    }
+    fn one_in_proven(&self, of_unproven: u64) -> u64 {
+        self.of_proven.one_in(if of_unproven == 1 { OFTEN } else { PROVEN }, 8)
     }
     /// Whether a fault told of the block.
     pub fn is_proven(&self, block: StableBlock) -> bool {

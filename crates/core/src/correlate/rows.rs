@@ -66,14 +66,14 @@ impl Rows {
     /// The block in a slot, or [`NONE`].
     pub(super) fn tag(&self, slot: usize) -> u32 {
         match self {
-            Self::Compact(rows) => rows.blocks[slot].0,
+            Self::Compact(rows) => rows.blocks[slot][0],
             Self::Paper(rows) => rows.words[slot * rows.stride],
         }
     }
     /// The slot of `block`.
     pub(super) fn find(&self, block: u32, geometry: Geometry) -> Option<usize> {
         match self {
-            Self::Compact(rows) => rows.row(block, geometry).find(|&at| rows.blocks[at].0 == block),
+            Self::Compact(rows) => rows.row(block, geometry).find(|&at| rows.blocks[at][0] == block),
             Self::Paper(rows) => rows.row(block, geometry).find(|&at| rows.words[at * rows.stride] == block),
         }
     }
@@ -87,22 +87,26 @@ impl Rows {
             }
         }
     }
-    /// Makes `block` the newest of its row; it is there now, and another one may not be.
-    pub(super) fn touch(&mut self, block: u32, geometry: Geometry) {
-        match self {
-            Self::Compact(rows) => {
-                rows.touch(block, geometry);
-            }
-            Self::Paper(rows) => {
-                rows.touch(block, geometry);
-            }
-        }
+    /// Makes `block` the newest of its row; it is there now. Returns whether another one is not for that.
+    pub(super) fn touch(&mut self, block: u32, geometry: Geometry) -> bool {
+        let (_, forgot) = match self {
+            Self::Compact(rows) => rows.touch(block, geometry),
+            Self::Paper(rows) => rows.touch(block, geometry),
+        };
+        forgot
     }
-    /// Makes `from` the newest of its row, and `to` its newest successor.
-    pub(super) fn link(&mut self, from: u32, to: u32, geometry: Geometry) {
+    /// Makes `from` the newest of its row, and `to` its newest successor. Returns whether another block is not there any more.
+    pub(super) fn link(&mut self, from: u32, to: u32, geometry: Geometry) -> bool {
         match self {
             Self::Compact(rows) => rows.link(from, to, geometry),
             Self::Paper(rows) => rows.link(from, to, geometry),
+        }
+    }
+    /// Whether `block` is there, or named by a successor list. Reads everything.
+    pub(super) fn names(&self, block: u32) -> bool {
+        match self {
+            Self::Compact(rows) => any(rows.blocks.as_flattened(), block) || any(rows.older.as_flattened(), block),
+            Self::Paper(rows) => any(&rows.words, block),
         }
     }
     /// Gives back room that nothing is in.
@@ -115,7 +119,7 @@ impl Rows {
     /// Heap memory.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Compact(rows) => (rows.blocks.capacity() + rows.older.capacity()) * size_of::<(u32, u32)>(),
+            Self::Compact(rows) => (rows.blocks.capacity() + rows.older.capacity()) * size_of::<[u32; 2]>(),
             Self::Paper(rows) => rows.words.capacity() * size_of::<u32>(),
         }
     }
@@ -125,61 +129,64 @@ impl Rows {
 #[derive(Default, Debug)]
 pub(super) struct Compact {
     /// Blocks with their newest successor, by row; within a row newest first.
-    blocks: Vec<(u32, u32)>,
+    blocks: Vec<[u32; 2]>,
     /// Blocks with an older successor each, by block; of one block newest first.
-    older: Vec<(u32, u32)>,
+    older: Vec<[u32; 2]>,
 }
 
 impl Compact {
     fn row(&self, block: u32, geometry: Geometry) -> std::ops::Range<usize> {
         let row = |block: u32| block & (geometry.rows() - 1);
-        let first = self.blocks.partition_point(|&(tag, _)| row(tag) < row(block));
+        let first = self.blocks.partition_point(|&[tag, _]| row(tag) < row(block));
         let taken = self.blocks[first..].iter().take(geometry.ways() as usize);
-        first..first + taken.take_while(|&&(tag, _)| row(tag) == row(block)).count()
+        first..first + taken.take_while(|&&[tag, _]| row(tag) == row(block)).count()
     }
     /// Where the older successors of `block` are.
     fn older(&self, block: u32) -> std::ops::Range<usize> {
-        let first = self.older.partition_point(|&(tag, _)| tag < block);
-        first..first + self.older[first..].iter().take_while(|&&(tag, _)| tag == block).count()
+        let first = self.older.partition_point(|&[tag, _]| tag < block);
+        first..first + self.older[first..].iter().take_while(|&&[tag, _]| tag == block).count()
     }
     fn successors(&self, slot: usize) -> Successors {
-        let (tag, newest) = self.blocks[slot];
-        let older = self.older[self.older(tag)].iter().map(|&(_, next)| next);
+        let [tag, newest] = self.blocks[slot];
+        let older = self.older[self.older(tag)].iter().map(|&[_, next]| next);
         Successors::new(Some(newest).filter(|&next| next != NONE).into_iter().chain(older))
     }
-    fn touch(&mut self, block: u32, geometry: Geometry) -> usize {
+    /// The slot of `block`, and whether another block is not there any more.
+    fn touch(&mut self, block: u32, geometry: Geometry) -> (usize, bool) {
         let row = self.row(block, geometry);
         let first = row.start;
-        if let Some(at) = row.clone().find(|&at| self.blocks[at].0 == block) {
+        if let Some(at) = row.clone().find(|&at| self.blocks[at][0] == block) {
             self.blocks[first..=at].rotate_right(1);
         } else if row.len() < geometry.ways() as usize {
-            self.blocks.insert(first, (block, NONE));
+            self.blocks.insert(first, [block, NONE]);
         } else {
-            let (forgotten, _) = self.blocks[row.end - 1];
+            let [forgotten, _] = self.blocks[row.end - 1];
             self.older.drain(self.older(forgotten));
             self.blocks[row].rotate_right(1);
-            self.blocks[first] = (block, NONE);
+            self.blocks[first] = [block, NONE];
+            return (first, true);
         }
-        first
+        (first, false)
     }
-    fn link(&mut self, from: u32, to: u32, geometry: Geometry) {
-        let at = self.touch(from, geometry);
-        let newest = self.blocks[at].1;
+    fn link(&mut self, from: u32, to: u32, geometry: Geometry) -> bool {
+        let (at, forgot) = self.touch(from, geometry);
+        let newest = self.blocks[at][1];
         if newest == to {
-            return;
+            return forgot;
         }
-        self.blocks[at].1 = to;
+        self.blocks[at][1] = to;
         if newest == NONE {
-            return;
+            return forgot;
         }
         let older = self.older(from);
-        match self.older[older.clone()].iter().position(|&(_, next)| next == to) {
+        match self.older[older.clone()].iter().position(|&[_, next]| next == to) {
             Some(place) => self.older[older.start..=older.start + place].rotate_right(1),
-            None if older.len() + 1 < geometry.successors() as usize => self.older.insert(older.start, (from, newest)),
-            None if older.is_empty() => return,
+            None if older.len() + 1 < geometry.successors() as usize => self.older.insert(older.start, [from, newest]),
+            None if older.is_empty() => return forgot,
             None => self.older[older.clone()].rotate_right(1),
         }
-        self.older[older.start] = (from, newest);
+        self.older[older.start] = [from, newest];
+        forgot
     }
 }
 
@@ -204,22 +211,30 @@ impl Paper {
         let first = (block & (geometry.rows() - 1)) as usize * ways;
         first..first + ways
     }
-    fn touch(&mut self, block: u32, geometry: Geometry) -> usize {
+    fn touch(&mut self, block: u32, geometry: Geometry) -> (usize, bool) {
         let row = self.row(block, geometry);
         let (first, last) = (row.start * self.stride, row.end - 1);
         let at = row.clone().find(|&at| [block, NONE].contains(&self.words[at * self.stride])).unwrap_or(last);
         self.words[first..(at + 1) * self.stride].rotate_right(self.stride);
-        if self.words[first] != block {
+        let before = self.words[first];
+        if before != block {
             self.words[first..first + self.stride].fill(NONE);
             self.words[first] = block;
         }
-        row.start
+        (row.start, ![block, NONE].contains(&before))
     }
-    fn link(&mut self, from: u32, to: u32, geometry: Geometry) {
-        let at = self.touch(from, geometry) * self.stride;
+    fn link(&mut self, from: u32, to: u32, geometry: Geometry) -> bool {
+        let (at, forgot) = self.touch(from, geometry);
+        let at = at * self.stride;
         let list = &mut self.words[at + 1..at + self.stride];
         let place = list.iter().position(|&next| next == to).unwrap_or(list.len() - 1);
         list[..=place].rotate_right(1);
         list[0] = to;
+        forgot
     }
+}
+
+/// Whether `block` is among `words`: all of a piece are compared before looking at the answer, many at a time.
+fn any(words: &[u32], block: u32) -> bool {
+    words.chunks(64).any(|piece| piece.iter().fold(false, |found, &word| found | (word == block)))
 }

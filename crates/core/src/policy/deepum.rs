@@ -11,12 +11,13 @@
 //!
 //! [`BlockTable::settle`]: crate::correlate::BlockTable::settle
 
+use super::faults::{Faulting, LastFaults, fetch_now};
 use super::{Policy, PolicyName, TableSizes};
-use crate::command::{Command, Commands, Why};
+use crate::command::Commands;
 use crate::correlate::{Geometry, Places, Tables};
 use crate::known::Known;
 use crate::predict::Predict;
-use crate::residency::{Ask, Block, Handle, Ticket};
+use crate::residency::{Block, Handle, Ticket};
 use crate::units::{LaunchSeq, UmBlock};
 use crate::window::Issued;
 
@@ -25,28 +26,20 @@ use crate::window::Issued;
 pub struct Deepum {
     tables: Tables,
     predict: Predict,
-    /// For each stream the launch that faulted last there, and on which block.
-    last_faults: Vec<(LaunchSeq, UmBlock)>,
+    /// The block that faulted last.
+    last_faults: LastFaults<UmBlock>,
 }
 
 impl Deepum {
     /// Plans `degree` launches ahead, with tables of this geometry.
     pub fn new(degree: u32, geometry: Geometry) -> Self {
-        Self { tables: Tables::new(geometry), predict: Predict::new(degree), last_faults: Vec::new() }
+        Self { tables: Tables::new(geometry), predict: Predict::new(degree), last_faults: LastFaults::new() }
     }
 
     fn learn(&mut self, block: UmBlock, known: &mut Known, out: &mut Commands) {
-        let Some(launch) = known.window.attribute(block) else {
-            known.counters.faults_unattributed += 1;
-            return;
-        };
-        let (seq, stream) = (launch.seq, launch.stream.0 as usize);
-        let Some(exec) = launch.exec else { return };
-        if self.last_faults.len() <= stream {
-            self.last_faults.resize(stream + 1, (LaunchSeq(0), UmBlock(0)));
-        }
-        let (last_seq, last) = std::mem::replace(&mut self.last_faults[stream], (seq, block));
-        let before = (last_seq == seq).then_some(last);
+        let Some(launch) = Faulting::on(block, known) else { return };
+        let (seq, exec) = (launch.seq, launch.exec);
+        let before = self.last_faults.note(launch, |_| block);
         let Some(number) = known.places.number(block) else { return };
         let before_number = before.and_then(|before| known.places.number(before));
         if before == Some(block) {
@@ -137,12 +130,4 @@ impl Policy for Deepum {
             planned_blocks: self.predict.planned_blocks(),
         }
     }
-}
-
-/// Asks for the rest of a block the GPU waits for. A block faults several times while it waits; the queues know.
-pub(super) fn fetch_now(at: Handle, known: &mut Known, out: &mut Commands) {
-    let state = known.residency.get(at);
-    known.counters.fault_fetch_asked += u64::from(state.ask() != Ask::Urgent);
-    out.push(Command::Fetch { block: state.block, why: Why::Fault });
-    known.residency.set_ask(at, Ask::Urgent);
 }

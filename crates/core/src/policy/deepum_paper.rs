@@ -4,7 +4,7 @@
 //! last of them. What it predicts, [`crate::chaining`] says. The rest of the paper is set beside it: `docs/policies.md` has the
 //! variables. Nothing is populated ahead of its first touch, and no launch waits at the gate.
 
-use super::deepum::fetch_now;
+use super::faults::{Faulting, LastFaults, fetch_now};
 use super::{Policy, PolicyName, TableSizes};
 use crate::chaining::Chaining;
 use crate::command::Commands;
@@ -17,7 +17,6 @@ use crate::window::Issued;
 /// Faults of one execution.
 #[derive(Clone, Copy, Debug)]
 struct Faults {
-    seq: LaunchSeq,
     first: StableBlock,
     last: StableBlock,
 }
@@ -27,36 +26,28 @@ struct Faults {
 pub struct DeepumPaper {
     tables: Tables,
     chaining: Chaining,
-    /// For each stream the launch that faulted last there.
-    faults: Vec<Option<Faults>>,
+    faults: LastFaults<Faults>,
 }
 
 impl DeepumPaper {
     /// Chains `degree` launches ahead, with tables of this geometry.
     pub fn new(degree: u32, geometry: Geometry) -> Self {
-        Self { tables: Tables::new(geometry), chaining: Chaining::new(degree), faults: Vec::new() }
+        Self { tables: Tables::new(geometry), chaining: Chaining::new(degree), faults: LastFaults::new() }
     }
 
     fn learn(&mut self, block: UmBlock, known: &mut Known, out: &mut Commands) {
-        let Some(launch) = known.window.attribute(block) else {
-            known.counters.faults_unattributed += 1;
-            return;
-        };
-        let (seq, stream) = (launch.seq, launch.stream.0 as usize);
-        let (Some(exec), Some(number)) = (launch.exec, known.places.number(block)) else { return };
-        if self.faults.len() <= stream {
-            self.faults.resize(stream + 1, None);
-        }
-        let before = self.faults[stream].filter(|before| before.seq == seq);
-        if before.is_some_and(|before| before.last == number) {
+        let Some(launch) = Faulting::on(block, known) else { return };
+        let Some(number) = known.places.number(block) else { return };
+        let faults =
+            |before: Option<Faults>| Faults { first: before.map_or(number, |before| before.first), last: number };
+        let before = self.faults.note(launch, faults).map(|before| before.last);
+        if before == Some(number) {
             return;
         }
-        let first = before.map_or(number, |before| before.first);
-        self.faults[stream] = Some(Faults { seq, first, last: number });
-        self.tables.blocks_or_new(exec).record(before.map(|before| before.last), number);
+        self.tables.blocks_or_new(launch.exec).record(before, number);
         known.counters.faults_learned += 1;
         self.tables.changes += 1;
-        self.chaining.fault(seq, number, known, &mut self.tables, out);
+        self.chaining.fault(launch.seq, number, known, &mut self.tables, out);
     }
 }
 
@@ -72,8 +63,7 @@ impl Policy for DeepumPaper {
     }
     fn finished(&mut self, launch: &Issued, known: &mut Known) {
         let all_seen = self.chaining.finished(launch, known, &mut self.tables);
-        let faults = self.faults.get(launch.stream.0 as usize).copied().flatten();
-        let faults = faults.filter(|faults| faults.seq == launch.seq);
+        let faults = self.faults.of(launch.seq, launch.stream);
         if let (Some(faults), Some(exec)) = (faults, launch.exec) {
             let table = self.tables.blocks_or_new(exec);
             if all_seen || table.start().is_none() {

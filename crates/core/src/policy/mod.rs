@@ -6,6 +6,7 @@
 mod deepum;
 mod deepum_paper;
 mod demand;
+mod faults;
 mod next_block;
 
 use std::fmt;

@@ -20,7 +20,7 @@ impl Policy for NextBlock {
 
     fn fault(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
         let block = known.residency.get(at).block;
-        super::deepum::fetch_now(at, known, out);
+        super::faults::fetch_now(at, known, out);
         let Some(next) = known.residency.find(UmBlock(block.0 + 1)) else { return };
         let state = known.residency.get(next);
         if state.whole() || state.ask() != Ask::None {

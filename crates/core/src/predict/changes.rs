@@ -5,6 +5,7 @@ use crate::command::Commands;
 use crate::correlate::{StableBlock, Tables};
 use crate::known::Known;
 use crate::residency::{Block, Handle, Ticket};
+use crate::sequence::place;
 use crate::units::{LaunchSeq, UmBlock};
 
 impl Predict {
@@ -17,7 +18,7 @@ impl Predict {
         tables: &mut Tables,
         out: &mut Commands,
     ) {
-        let index = self.plan.partition_point(|planned| planned.seq < seq);
+        let index = place(&self.plan, seq, |planned| planned.seq);
         let Some(planned) = self.plan.get_mut(index).filter(|planned| planned.seq == seq) else { return };
         if !planned.complete {
             planned.walked = 0;
@@ -62,7 +63,7 @@ impl Predict {
 
     /// The launch `seq` faulted on `block`. Whether it had been left out for it.
     pub fn faulted(&mut self, seq: LaunchSeq, block: UmBlock, known: &mut Known) -> bool {
-        let index = self.plan.partition_point(|planned| planned.seq < seq);
+        let index = place(&self.plan, seq, |planned| planned.seq);
         let Some(planned) = self.plan.get_mut(index).filter(|planned| planned.seq == seq) else { return false };
         let Some(at) = planned.left_out.iter().position(|&other| other == block) else { return false };
         planned.left_out.swap_remove(at);

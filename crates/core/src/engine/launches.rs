@@ -1,0 +1,69 @@
+//! What the program issues, and what of it is over.
+
+use super::Engine;
+use crate::command::Commands;
+use crate::event::Launch;
+use crate::invalidate;
+use crate::units::{AddrRange, LaunchSeq, StreamSlot};
+use crate::window::Issued;
+
+impl Engine {
+    pub(super) fn launch(&mut self, launch: &Launch<'_>, out: &mut Commands) {
+        if !self.awake {
+            return;
+        }
+        let known = &mut self.known;
+        known.counters.launches += 1;
+        let exec = known.exec_ids.intern(launch.key);
+        known.counters.exec_ids_refused += u64::from(exec.is_none());
+        let pushed_out = known.window.issue(launch, exec, &known.pt_blocks);
+        self.told(launch.seq, launch.stream, pushed_out);
+        self.policy.launch(launch.seq, &mut self.known, out);
+        self.finish(out);
+    }
+
+    pub(super) fn copy(&mut self, seq: LaunchSeq, stream: StreamSlot, range: AddrRange, out: &mut Commands) {
+        if !self.awake {
+            return;
+        }
+        self.known.counters.copies += 1;
+        let pushed_out = self.known.window.issue_copy(seq, stream, range);
+        self.told(seq, stream, pushed_out);
+        self.policy.copy(seq);
+        self.finish(out);
+    }
+
+    /// A launch or copy is in the window, and another one may have had to leave it for that.
+    fn told(&mut self, seq: LaunchSeq, stream: StreamSlot, pushed_out: Option<Issued>) {
+        self.known.sequence.tell(seq);
+        if stream == StreamSlot::NONE {
+            self.known.sequence.lose(seq);
+        }
+        if let Some(pushed_out) = pushed_out {
+            self.known.sequence.lose(pushed_out.seq);
+            self.over(pushed_out);
+        }
+    }
+
+    pub(super) fn finish(&mut self, out: &mut Commands) {
+        let mut any = false;
+        while let Some(launch) = self.known.window.pop_finished() {
+            self.over(launch);
+            any = true;
+        }
+        if any {
+            invalidate::quieten(&mut self.known, out);
+            self.policy.progressed(&mut self.known, out);
+        }
+    }
+
+    fn over(&mut self, launch: Issued) {
+        if !self.known.faults_visible {
+            self.known.used(&launch);
+        }
+        if !launch.copy {
+            self.policy.finished(&launch, &mut self.known);
+        }
+        self.known.window.recycle(launch);
+    }
+}
