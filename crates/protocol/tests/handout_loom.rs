@@ -71,6 +71,14 @@ impl Bench {
         Self { outs: HandOuts::new(words(1), grace), grace, streams, taken: &all[9] }
     }
 
+    /// One whose block may be discarded.
+    fn open() -> Self {
+        let b = Self::new();
+        b.outs.open(BLOCK);
+        b.grace.ended.store(1, Ordering::Relaxed);
+        b
+    }
+
     fn release(&self) {
         self.outs.release(BLOCK, self.grace.stamp());
     }
@@ -109,28 +117,31 @@ impl Contents {
     }
 }
 
-/// A block given up and handed out again while the engine wants to discard it: what is written into the new tensor stays.
-fn reactivation() {
-    let b = Bench::new();
+/// A program, which writes 2 into a block that is its own by then, and the engine, which wants to discard it twice: what was written stays.
+fn race(b: Bench, program: impl FnOnce(Bench, &Contents) + Send + 'static) {
     let bytes = Arc::new(Contents(UnsafeCell::new(0)));
-    b.outs.open(BLOCK);
-    b.outs.hold(BLOCK);
-    b.grace.ended.store(1, Ordering::Relaxed);
     let program = thread::spawn({
         let bytes = Arc::clone(&bytes);
-        move || {
-            bytes.set(1);
-            b.release();
-            b.outs.hold(BLOCK);
-            bytes.set(2);
-            assert_eq!(bytes.get(), 2);
-        }
+        move || program(b, &bytes)
     });
     for _ in 0..2 {
         b.discard(&bytes);
     }
     program.join().unwrap();
     assert_eq!(bytes.get(), 2);
+}
+
+/// A block given up and handed out again.
+fn reactivation() {
+    let b = Bench::open();
+    b.outs.hold(BLOCK);
+    race(b, |b, bytes| {
+        bytes.set(1);
+        b.release();
+        b.outs.hold(BLOCK);
+        bytes.set(2);
+        assert_eq!(bytes.get(), 2);
+    });
     assert!(!b.outs.begin_discard(BLOCK), "it is held");
 }
 
@@ -142,21 +153,11 @@ fn what_was_handed_out_is_not_discarded() {
 
 /// A block whose memory goes back to the driver, and is somebody else's at once.
 fn closing() {
-    let b = Bench::new();
-    let bytes = Arc::new(Contents(UnsafeCell::new(0)));
-    b.outs.open(BLOCK);
-    b.grace.ended.store(1, Ordering::Relaxed);
-    let program = thread::spawn({
-        let bytes = Arc::clone(&bytes);
-        move || {
-            b.outs.close(BLOCK);
-            bytes.set(2);
-        }
+    let b = Bench::open();
+    race(b, |b, bytes| {
+        b.outs.close(BLOCK);
+        bytes.set(2);
     });
-    b.discard(&bytes);
-    b.discard(&bytes);
-    program.join().unwrap();
-    assert_eq!(bytes.get(), 2);
     assert!(!b.outs.begin_discard(BLOCK));
 }
 
@@ -165,25 +166,15 @@ fn what_was_given_back_is_not_discarded() {
     holds_and_finds(4, closing, &[Plant::NoWait, Plant::LooseEnd, Plant::LooseHold]);
 }
 
-/// A graph is captured while the engine wants to discard a block of its.
+/// A graph is captured.
 fn pinning() {
-    let b = Bench::new();
-    let bytes = Arc::new(Contents(UnsafeCell::new(0)));
-    b.outs.open(BLOCK);
-    b.grace.ended.store(1, Ordering::Relaxed);
-    let program = thread::spawn({
-        let bytes = Arc::clone(&bytes);
-        move || {
-            b.outs.hold(BLOCK);
-            b.outs.pin(BLOCK);
-            bytes.set(2);
-            b.release();
-        }
+    let b = Bench::open();
+    race(b, |b, bytes| {
+        b.outs.hold(BLOCK);
+        b.outs.pin(BLOCK);
+        bytes.set(2);
+        b.release();
     });
-    b.discard(&bytes);
-    b.discard(&bytes);
-    program.join().unwrap();
-    assert_eq!(bytes.get(), 2);
     b.grace.ended.store(9, Ordering::Relaxed);
     assert!(!b.outs.begin_discard(BLOCK));
 }
