@@ -39,6 +39,13 @@ impl Chain<'_> {
             Self::Reached(blocks) => blocks.get(index).copied().map(Some),
         }
     }
+    /// The number of the block at `index`, where it was learned by number.
+    pub fn number(&self, index: usize) -> Option<StableBlock> {
+        match self {
+            Self::Learned(chain, _) => chain.get(index).copied(),
+            Self::Reached(_) => None,
+        }
+    }
 }
 
 /// The first sample: so many blocks are left out often, before it is known what comes of it. The plan is far ahead of what is known.

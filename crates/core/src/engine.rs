@@ -97,6 +97,8 @@ pub struct Engine {
     /// more cheaply than we could ask for it (facts 4.1).
     keeps_budget: bool,
     awake: bool,
+    /// Nothing was told since the engine woke.
+    just_awake: bool,
     last_batch: Option<u32>,
     /// Where the gate stood when last asked.
     gate: Option<LaunchSeq>,
@@ -138,6 +140,7 @@ impl Engine {
                 preevict: config.preevict,
                 invalidate: config.invalidate,
                 nobody_leaves: None,
+                behind: None,
                 pt_blocks: PtBlocks::default(),
                 places: Places::default(),
                 exec_ids: Interner::new(config.exec_ids),
@@ -154,6 +157,7 @@ impl Engine {
             budget,
             keeps_budget: budget < config.device_memory,
             awake: false,
+            just_awake: false,
             last_batch: None,
             gate: None,
             spill: Commands::new(),
@@ -243,7 +247,9 @@ impl Engine {
         self.known.pt_blocks.alloc(range);
         self.known.places.alloc(range);
         self.wake_or_sleep(out);
-        if self.awake || !self.policy.populates() {
+        // What the memory that woke the engine is for may have been issued already, and nobody tells of that.
+        let untold = self.just_awake && self.known.sequence.issued() > self.known.sequence.told();
+        if self.awake && !untold || !self.policy.populates() {
             return;
         }
         for block in range.blocks() {
@@ -285,11 +291,13 @@ impl Engine {
         let awake = !fits && self.policy.watches_launches();
         if awake && !self.awake {
             self.known.counters.wakes += 1;
+            self.just_awake = true;
         }
         if self.awake && !awake {
             self.policy.sleep(&mut self.known, out);
             self.known.window.clear();
             self.known.dying.clear();
+            self.known.behind = None;
         }
         self.awake = awake;
     }

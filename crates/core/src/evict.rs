@@ -20,6 +20,8 @@
 //! fit. Only those leave early whom nobody expects (1 and 2): they are the ones the driver would evict for these fetches, a little later. At most
 //! [`HEADROOM`] are asked at a time, so that the choice is made with what is known when the way out is free.
 //!
+//! While launches of which nobody told may be executing ([`Known::behind`]) nobody leaves early, for what they use looks unexpected.
+//!
 //! Invariants: once what [`enforce`] asks for is done, the next [`HEADROOM`] blocks can come without the budget being exceeded; no
 //! block that is being moved is asked to leave; no expected block is asked to leave by [`ahead`].
 //! Only a fault exceeds the budget, by the block the driver then brings in, until that is made good.
@@ -67,7 +69,7 @@ pub fn ahead(known: &mut Known, out: &mut Commands) {
         if free_leaves(known, out) {
             continue;
         }
-        if !known.preevict || is_busy(known) {
+        if !known.preevict || known.behind.is_some() || is_busy(known) {
             return;
         }
         let Some(victim) = unexpected(known) else {

@@ -7,6 +7,7 @@ use crate::invalidate::{Dying, Invalidate};
 use crate::pt_blocks::PtBlocks;
 use crate::residency::{Block, Residency, Ticket};
 use crate::sequence::Sequence;
+use crate::units::LaunchSeq;
 use crate::window::{Issued, Window};
 
 /// See the module.
@@ -18,6 +19,9 @@ pub struct Known {
     pub window: Window,
     /// Which of them we were told of.
     pub sequence: Sequence,
+    /// The first launch or copy told of since the engine woke, until it is over, if others were issued before it: those may be
+    /// executing, and what they use is not known.
+    pub behind: Option<LaunchSeq>,
     /// PT blocks taken back, and what their contents are worth.
     pub dying: Dying,
     /// Whether blocks are moved out before their room is needed.
@@ -53,6 +57,10 @@ impl Known {
     /// Something became resident: at least what is there fits.
     pub fn holds(&mut self) {
         self.fits = self.fits.max(self.residency.blocks_on_device()).min(self.budget);
+    }
+    /// Whether a block may come without another one leaving.
+    pub fn has_free_room(&self) -> bool {
+        self.residency.blocks_staying() + self.residency.blocks_coming() < self.fits
     }
     /// Without notices: what a finished launch may have used is there, if only in part.
     pub fn used(&mut self, launch: &Issued) {

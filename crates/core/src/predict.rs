@@ -24,6 +24,12 @@
 //! reach stands in for one: known hundreds of launches before the GPU comes there. In PyTorch that is every
 //! launch whose tensors got other addresses, which most do until the third iteration.
 //!
+//! **Not there yet.** In its first iteration a program still takes memory while saved tables tell what will be in it. Blocks of a predicted launch that
+//! do not exist are remembered, and asked for when it is issued: by then whatever it uses was allocated.
+//!
+//! **Behind.** When the engine wakes, the GPU is as far behind the host as CUDA lets it be, with launches nobody told of. What is on the GPU is what those
+//! use. So until the first launch told of is over ([`Known::behind`]) the plan takes free room only, and nobody leaves for it (`evict`).
+//!
 //! **Contradiction.** A launch issued that is not the one predicted voids the plan: it is walked again from
 //! the executing launch, and fetches that only the void one wanted are taken back. A fault the executing
 //! launch's chain lacked restarts its walk at the faulted block.
@@ -44,7 +50,7 @@ mod changes;
 use std::collections::VecDeque;
 
 use crate::command::{Command, Commands, Why};
-use crate::correlate::{History, Tables};
+use crate::correlate::{History, StableBlock, Tables};
 use crate::doubt::{Chain, Doubt};
 use crate::known::Known;
 use crate::residency::{Ask, Handle, Ticket};
@@ -73,6 +79,8 @@ struct Planned {
     ended: usize,
     /// Its blocks that it is not taken to need, to see whether it does.
     left_out: Vec<UmBlock>,
+    /// Blocks of its chain that did not exist when it was walked.
+    missing: Vec<StableBlock>,
 }
 
 /// See the module.
@@ -94,6 +102,8 @@ pub struct Predict {
     /// Blocks whose fetch no longer has a planned launch, unless the next step of the walk finds one.
     orphans: Vec<UmBlock>,
     doubt: Doubt,
+    /// Whether the plan was made while the GPU was behind.
+    behind: bool,
     spare: Vec<Vec<UmBlock>>,
     stand_in: Vec<UmBlock>,
 }
@@ -112,6 +122,7 @@ impl Predict {
             last_issued: LaunchSeq(0),
             orphans: Vec::new(),
             doubt: Doubt::default(),
+            behind: false,
             spare: Vec::new(),
             stand_in: Vec::new(),
         }
@@ -130,22 +141,11 @@ impl Predict {
             if self.plan[at].seq != seq || self.plan[at].exec != exec {
                 known.counters.launches_mispredicted += 1;
                 self.restart(known);
+            } else {
+                self.appeared(at, known, out);
             }
         }
         self.advance(known, tables, out);
-    }
-
-    /// A copy took the place `seq`, so the launches predicted for it and for what comes after come one place later. It contradicts nothing.
-    pub fn copy(&mut self, seq: LaunchSeq) {
-        if seq <= self.last_issued {
-            // Its record was late: the launches issued since have the places they have.
-            return;
-        }
-        self.last_issued = seq;
-        let at = place(&self.plan, seq, |planned| planned.seq);
-        for planned in self.plan.range_mut(at..) {
-            planned.seq = planned.seq.plus(1);
-        }
     }
 
     /// `launch` is over. Call [`Self::advance`] when the last one was told.
@@ -182,6 +182,9 @@ impl Predict {
 
     /// Walks on as far as degree and room allow, and takes back what nobody wants any more.
     pub fn advance(&mut self, known: &mut Known, tables: &mut Tables, out: &mut Commands) {
+        if std::mem::replace(&mut self.behind, known.behind.is_some()) && known.behind.is_none() {
+            self.restart(known);
+        }
         while self.walk_last(known, tables, out) && self.lacking <= self.degree && self.plan.len() < LONGEST {
             let Some((seq, exec)) = self.next(known, tables) else { break };
             let tracked = self.spare.pop().unwrap_or_default();
@@ -238,13 +241,14 @@ impl Predict {
             }
         };
         while let Some(block) = chain.get(self.plan[last].walked, known) {
-            if self.in_plan >= room {
+            if self.in_plan >= room || known.behind.is_some() && !known.has_free_room() {
                 self.stand_in = stand_in;
                 return false;
             }
             let index = self.plan[last].walked;
             self.plan[last].walked += 1;
             let Some((block, at)) = block.and_then(|block| Some((block, known.residency.find(block)?))) else {
+                self.plan[last].missing.extend(chain.number(index));
                 continue;
             };
             if self.doubt.leaves_out(&chain, index, at, known) {

@@ -35,6 +35,10 @@ impl Engine {
 
     /// A launch or copy is in the window, and another one may have had to leave it for that.
     fn told(&mut self, seq: LaunchSeq, stream: StreamSlot, pushed_out: Option<Issued>) {
+        if std::mem::take(&mut self.just_awake) {
+            let known = self.known.sequence.told();
+            self.known.behind = (seq > known.plus(1)).then_some(seq);
+        }
         self.known.sequence.tell(seq);
         if stream == StreamSlot::NONE {
             self.known.sequence.lose(seq);
@@ -58,6 +62,9 @@ impl Engine {
     }
 
     fn over(&mut self, launch: Issued) {
+        if self.known.behind.is_some_and(|first| launch.seq >= first) {
+            self.known.behind = None;
+        }
         if !self.known.faults_visible {
             self.known.used(&launch);
         }

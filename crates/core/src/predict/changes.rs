@@ -1,4 +1,4 @@
-//! What happens to blocks of the plan: faults, evictions, memory given back.
+//! What happens to blocks of the plan: they come into being, the GPU faults on them, they are evicted, their memory is given back.
 
 use super::Predict;
 use crate::command::Commands;
@@ -9,6 +9,34 @@ use crate::sequence::place;
 use crate::units::{LaunchSeq, UmBlock};
 
 impl Predict {
+    /// The planned launch at `index` was issued, so that all it uses exists: asks for what did not when it was predicted.
+    pub(super) fn appeared(&mut self, index: usize, known: &mut Known, out: &mut Commands) {
+        if known.behind.is_some() {
+            // All is planned again when that is over.
+            return;
+        }
+        for number in std::mem::take(&mut self.plan[index].missing) {
+            if let Some(at) = known.places.block(number).and_then(|block| known.residency.find(block))
+                && self.in_plan < known.fits
+            {
+                self.want(index, at, known, out);
+            }
+        }
+    }
+
+    /// A copy took the place `seq`, so the launches predicted for it and for what comes after come one place later. It contradicts nothing.
+    pub fn copy(&mut self, seq: LaunchSeq) {
+        if seq <= self.last_issued {
+            // Its record was late: the launches issued since have the places they have.
+            return;
+        }
+        self.last_issued = seq;
+        let at = place(&self.plan, seq, |planned| planned.seq);
+        for planned in self.plan.range_mut(at..) {
+            planned.seq = planned.seq.plus(1);
+        }
+    }
+
     /// A fault of launch `seq` taught its table something: go on from the faulted block.
     pub fn restart_at(
         &mut self,
