@@ -33,6 +33,11 @@ fn refusal(daemon: &Daemon, change: impl FnOnce(&mut Parts)) -> (Reason, String)
     (refused.reason, refused.text)
 }
 
+#[track_caller]
+fn assert_refused((have, why): (Reason, String), reason: Reason, text: &str) {
+    assert!(have == reason && why.contains(text), "{have:?} {why}, not {reason:?} {text}");
+}
+
 /// Sends these bytes in place of a Hello.
 fn refusal_of(daemon: &Daemon, bytes: &[u8]) -> (Reason, String) {
     let connection = daemon.connect();
@@ -70,8 +75,7 @@ fn what_is_no_hello_is_refused_by_name() {
         (&huge, Reason::Malformed, "longer than 16384 bytes"),
     ];
     for (bytes, reason, text) in cases {
-        let (have, why) = refusal_of(&daemon, bytes);
-        assert!(have == reason && why.contains(text), "{have:?} {why}");
+        assert_refused(refusal_of(&daemon, bytes), reason, text);
     }
     assert_eq!(files(&daemon), before, "what came along was closed");
     assert_eq!((daemon.counter("refused_malformed"), daemon.counter("refused_version")), (8, 1));
@@ -109,8 +113,7 @@ fn descriptors_of_the_wrong_number_or_kind_are_refused_by_name() {
         ),
     ];
     for (change, text) in cases {
-        let (reason, why) = refusal(&daemon, change);
-        assert!(reason == Reason::Descriptors && why.contains(text), "{reason:?} {why}, not {text}");
+        assert_refused(refusal(&daemon, change), Reason::Descriptors, text);
     }
     assert_eq!(files(&daemon), before, "what came along was closed");
     assert_eq!((daemon.counter("refused_descriptors"), daemon.counter("workers_started")), (15, 1));
@@ -138,15 +141,14 @@ fn memory_that_is_no_ring_or_no_page_is_refused_by_name() {
         (&|p| store(&p.ring_words[16], 1 << 50), Reason::Internal, "record ring:"),
     ];
     for (i, (change, reason, text)) in (1..).zip(cases) {
-        let (have, why) = refusal(&daemon, change);
-        assert!(have == reason && why.contains(text), "{have:?} {why}, not {text}");
+        assert_refused(refusal(&daemon, change), reason, text);
         until("its worker ends", || (daemon.counter("workers_ended") == i).then_some(()));
     }
-    let (reason, why) = refusal(&daemon, |p| {
+    let small = refusal(&daemon, |p| {
         p.fds[1] = memory(8, SEALED);
         p.hello.page = Bytes(64);
     });
-    assert!(reason == Reason::Malformed && why.contains("shared page: 8 words given"), "{why}");
+    assert_refused(small, Reason::Malformed, "shared page: 8 words given");
     until("all end", || (daemon.counter("workers_ended") == 7).then_some(()));
     assert_eq!(files(&daemon), before);
     assert_eq!(daemon.counter("workers_failed"), 0);
