@@ -1,6 +1,6 @@
 //! Contexts that a program makes beside a device's own.
 //!
-//! Problem: each context has a default stream, of the same handle, and what one progress word follows must be one stream
+//! Problem: each context has a default stream, of the same handle (facts 4.5), and what one progress word follows must be one stream
 //! ([`crate::streams`]). To ask for the context at every launch would cost all programs something for the sake of very few: PyTorch, the
 //! runtime and the vendor libraries use the device's own context, the *primary* one.
 //!
