@@ -9,8 +9,9 @@
 //! alone teach.
 //!
 //! A block that is on the GPU, or on its way for another launch, would tell nothing, and so is left out only where all are; it is then
-//! nobody's business, and grows old. So is an execution ID that never ran: what its arguments reach is fetched, except
-//! blocks that were found unused since they were last used.
+//! nobody's business, and grows old. What one launch was found not to use since the GPU last faulted on it, others that know it from arguments
+//! alone are not believed to use either, least of all an execution ID that never ran: so the second kernel that names a table costs no second
+//! search.
 //!
 //! Which block it is follows from a count, so that the same events give the same commands. What is left out is not expected, and does not
 //! close the gate. Where faults cannot be seen nothing is left out.
@@ -79,6 +80,7 @@ impl Doubt {
             Chain::Learned(_, proof) if !tells && !proof.leaves_all_out(self.program()) => false,
             Chain::Learned(blocks, proof) => match proof.one_in(blocks[index], self.program()) {
                 1 => true,
+                _ if block.unused && !proof.is_proven(blocks[index]) => tells,
                 one_in => tells && self.draw(one_in),
             },
             Chain::Reached(_) => block.unused && tells,

@@ -268,7 +268,7 @@ impl Predict {
 
     /// The planned launch at `index` is expected to need the block `at`.
     fn want(&mut self, index: usize, at: Handle, known: &mut Known, out: &mut Commands) {
-        self.expect(index, at, known);
+        let first = self.expect(index, at, known);
         let by = self.plan[index].seq;
         let state = known.residency.get(at);
         let block = state.block;
@@ -284,6 +284,8 @@ impl Predict {
                 known.residency.asked(at);
                 out.push(Command::Fetch { block, why: Why::Predicted { by } });
             }
+            // The plan that asked for it is void: its turn is another one.
+            Ask::Predicted if first => out.push(Command::Fetch { block, why: Why::Predicted { by } }),
             Ask::Populate | Ask::Urgent | Ask::Predicted | Ask::Keep => {}
         }
         let ask = known.residency.get(at).ask();
@@ -315,8 +317,8 @@ impl Predict {
         None
     }
 
-    /// Notes that the planned launch at `index` is expected to need a block.
-    fn expect(&mut self, index: usize, at: Handle, known: &mut Known) {
+    /// Notes that the planned launch at `index` is expected to need a block. Returns whether it is the plan's first to.
+    fn expect(&mut self, index: usize, at: Handle, known: &mut Known) -> bool {
         let ticket = Ticket(known.front.0 + index as u64);
         let (front, expected) = (known.front, known.is_expected(known.residency.get(at)));
         let block = known.residency.get_mut(at);
@@ -332,6 +334,7 @@ impl Predict {
             self.planned(before, front).leaving -= 1;
             self.plan[index].leaving += 1;
         }
+        !expected
     }
 
     fn planned(&mut self, ticket: Ticket, front: Ticket) -> &mut Planned {

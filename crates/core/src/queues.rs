@@ -4,22 +4,23 @@
 //! ways at once.
 //! Idea: two directions, each carried out by its own thread, and lanes in each. *Out*: first *discard*, which frees a chunk
 //! without a copy, then *evict*. *In*: first *fault*: the GPU waits. Then *keep*: touches, cheap, and too late behind a
-//! transfer. Last *predicted* fetches. The paper has *fault* before *predicted* and no others (DeepUM, ASPLOS'23, section 3.2).
+//! transfer. Last *predicted* fetches, by the launch they are for: a block of the next launch that has left again, or that a new plan
+//! wants sooner, does not come behind gigabytes for launches far ahead. The other lanes are first in, first out. The paper has *fault*
+//! before *predicted* and no others (DeepUM, ASPLOS'23, section 3.2).
 //!
 //! Invariants:
 //! - a block waits at most once: a fault overtakes whatever waits for the block, a prefetch or touch replaces what would take it
-//!   away, and that replaces those, but never a fault; a prefetch replaces a touch; of discard and eviction the newer stays;
+//!   away, and that replaces those, but never a fault; a prefetch replaces a touch; of discard and eviction the newer stays; a prefetch
+//!   asked for again goes where the launch named last has its place;
 //! - a block that one direction has in hand is not given out by the other, so nothing about one block is carried out twice at a time;
 //! - what is in hand is not queued again in the same direction: it is being carried out;
 //! - predicted fetches wait for the room that the engine says there is; nothing else does;
 //! - the other lanes are bounded by the number of managed blocks, since none waits twice, and drop nothing; the predicted lane
 //!   holds at most its limit and drops what comes beyond it.
 //!
-//! Entries taken out of the middle stay behind as *stale* ones until they reach the front or outnumber the
-//! live ones.
 //! Not here: threads and locks (`crates/engine`), and what a move is (the mover).
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 use crate::command::{Command, Why};
 use crate::mix::Map;
@@ -125,16 +126,16 @@ pub enum Pushed {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     lane: Lane,
-    number: u64,
-    /// The launch a predicted fetch is for; batches do not reach across launches.
-    by: Option<LaunchSeq>,
+    turn: Turn,
 }
+
+/// Who is served first in a lane: the launch a predicted fetch is for, across which batches do not reach; then who came first.
+type Turn = (Option<LaunchSeq>, u64);
 
 /// See the module.
 #[derive(Debug)]
 pub struct Queues {
-    lanes: [VecDeque<(UmBlock, u64)>; Lane::ALL.len()],
-    live: [usize; Lane::ALL.len()],
+    lanes: [BTreeMap<Turn, UmBlock>; Lane::ALL.len()],
     waiting: Map<UmBlock, Waiting>,
     in_hand: [Option<Batch>; Direction::ALL.len()],
     pushed: u64,
@@ -152,7 +153,6 @@ impl Queues {
     pub fn new(limit: usize) -> Self {
         Self {
             lanes: Default::default(),
-            live: [0; Lane::ALL.len()],
             waiting: Map::default(),
             in_hand: [None; Direction::ALL.len()],
             pushed: 0,
@@ -187,11 +187,15 @@ impl Queues {
         let before = self.waiting.get(&block).map(|waiting| waiting.lane);
         match (before, lane) {
             (Some(Lane::Fault), _) => return Pushed::Known,
+            (Some(Lane::Predicted), Lane::Predicted) => {
+                self.move_to(block, by);
+                return Pushed::Known;
+            }
             (Some(before), lane) if before == lane => return Pushed::Known,
             // It waits to be fetched already, and is in its place. (The other way round it is known to have left: no
             // longer a touch.)
             (Some(Lane::Predicted), Lane::Keep) => return Pushed::Known,
-            (_, Lane::Predicted) if self.live[Lane::Predicted as usize] >= self.limit => {
+            (_, Lane::Predicted) if self.waiting(Lane::Predicted) >= self.limit => {
                 // The block is wanted: better not taken away, even if the fetch has no room.
                 self.take_out_of(Direction::Out, block);
                 return Pushed::Full;
@@ -201,10 +205,7 @@ impl Queues {
         if before.is_some() {
             self.take_out(block);
         }
-        self.pushed += 1;
-        self.waiting.insert(block, Waiting { lane, number: self.pushed, by });
-        self.lanes[lane as usize].push_back((block, self.pushed));
-        self.live[lane as usize] += 1;
+        self.put_in(block, lane, by);
         before.map_or(Pushed::Queued, Pushed::Replaced)
     }
 
@@ -227,15 +228,25 @@ impl Queues {
         }
     }
 
+    fn put_in(&mut self, block: UmBlock, lane: Lane, by: Option<LaunchSeq>) {
+        self.pushed += 1;
+        let turn = (by, self.pushed);
+        self.waiting.insert(block, Waiting { lane, turn });
+        self.lanes[lane as usize].insert(turn, block);
+    }
+
+    /// A predicted fetch that waits is for another launch.
+    fn move_to(&mut self, block: UmBlock, by: Option<LaunchSeq>) {
+        if self.waiting.get(&block).is_some_and(|waiting| waiting.turn.0 != by) {
+            self.take_out(block);
+            self.put_in(block, Lane::Predicted, by);
+        }
+    }
+
     /// Takes out what waits for `block`.
     fn take_out(&mut self, block: UmBlock) -> Option<Waiting> {
         let taken = self.waiting.remove(&block)?;
-        let (entries, live) = (&mut self.lanes[taken.lane as usize], &mut self.live[taken.lane as usize]);
-        *live -= 1;
-        if entries.len() > 2 * *live + 64 {
-            let waiting = &self.waiting;
-            entries.retain(|(block, number)| is_live(waiting, *block, *number));
-        }
+        self.lanes[taken.lane as usize].remove(&taken.turn);
         Some(taken)
     }
 
@@ -247,7 +258,7 @@ impl Queues {
     /// The next thing to move this way: up to `most` consecutive blocks. Calling this says that the batch before is
     /// finished, or given up. Blocks that the other direction has in hand are passed over; they come when that is done.
     ///
-    /// A batch grows upwards from the block that waited longest. In the fault lane it takes any block that waits
+    /// A batch grows upwards from the block whose turn it is. In the fault lane it takes any block that waits
     /// to be fetched, for what the GPU stands before it needs next; in the predicted lane only those that wait
     /// for the same launch, so that a later launch's do not come before an earlier one's.
     pub fn pop_batch(&mut self, direction: Direction, most: u32) -> Option<Batch> {
@@ -257,7 +268,7 @@ impl Queues {
                 Lane::Predicted => most.min(u32::try_from(self.room).unwrap_or(u32::MAX)),
                 _ => most,
             };
-            if most == 0 || self.live[lane as usize] == 0 {
+            if most == 0 || self.waiting(lane) == 0 {
                 continue;
             }
             let Some((first, by)) = self.pop(lane) else { continue };
@@ -268,7 +279,7 @@ impl Queues {
                 let joins = match lane {
                     Lane::Fault => waiting.lane.direction() == Direction::In,
                     Lane::Discard | Lane::Evict | Lane::Keep => waiting.lane == lane,
-                    Lane::Predicted => waiting.lane == lane && waiting.by == by,
+                    Lane::Predicted => waiting.lane == lane && waiting.turn.0 == by,
                 };
                 if !joins || self.in_hand(direction.opposite(), next) {
                     break;
@@ -285,40 +296,23 @@ impl Queues {
         None
     }
 
-    /// Takes out what waited longest in a lane and may be given out. Looks past at most what the other direction has in hand.
+    /// Takes out what is served next in a lane and may be given out. Looks past at most what the other direction has in hand.
     fn pop(&mut self, lane: Lane) -> Option<(UmBlock, Option<LaunchSeq>)> {
         let other = self.in_hand[lane.direction().opposite() as usize];
-        let entries = &mut self.lanes[lane as usize];
-        while let Some(&(block, number)) = entries.front() {
-            if !is_live(&self.waiting, block, number) {
-                entries.pop_front();
-            } else if other.is_some_and(|batch| batch.contains(block)) {
-                break;
-            } else {
-                entries.pop_front();
-                return Some((block, self.take_out(block)?.by));
-            }
-        }
         let free = |block| other.is_none_or(|batch| !batch.contains(block));
-        let (block, _) = *self.lanes[lane as usize]
-            .iter()
-            .find(|(block, number)| free(*block) && is_live(&self.waiting, *block, *number))?;
-        Some((block, self.take_out(block)?.by))
+        let (&(by, _), &block) = self.lanes[lane as usize].iter().find(|&(_, &block)| free(block))?;
+        self.take_out(block);
+        Some((block, by))
     }
 
     /// How many blocks wait in a lane.
     pub fn waiting(&self, lane: Lane) -> usize {
-        self.live[lane as usize]
+        self.lanes[lane as usize].len()
     }
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
-}
-
-/// Whether an entry of a lane is not a stale one.
-fn is_live(waiting: &Map<UmBlock, Waiting>, block: UmBlock, number: u64) -> bool {
-    waiting.get(&block).is_some_and(|now| now.number == number)
 }
 
 impl Default for Queues {

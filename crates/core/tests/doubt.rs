@@ -187,9 +187,12 @@ fn of_large_tables_only_what_is_looked_up_goes_on_being_fetched() {
         let (demand, deepum) = (run(PolicyName::Demand), run(PolicyName::Deepum));
         let fetched = |of: &[Iteration]| of.iter().map(|i| i.fetched).sum::<u64>();
         // Naive unified memory brings in what is used and nothing else.
-        let (needed, first, last) = (fetched(&demand[8..]), fetched(&deepum[..4]), fetched(&deepum[8..]));
+        let (needed, first, last) = (fetched(&demand[8..]), fetched(&deepum[..4]), fetched(&deepum[4..]));
         assert!(first > 20 * needed, "{ahead} ahead, {of_all} % fit: {first} blocks, or nothing had to be found out");
-        assert!(last * 5 <= first, "{ahead} ahead, {of_all} % fit: {last} blocks come in, {first} did at first");
+        assert!(
+            last * 5 <= first * 2,
+            "{ahead} ahead, {of_all} % fit: {last} blocks in eight iterations, {first} in four"
+        );
     }
 }
 
@@ -225,7 +228,8 @@ fn what_a_program_stops_using_is_no_longer_fetched_some_time_later() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Whatever part of its arguments each launch uses: after some iterations the GPU faults rarely, and each block left out had one end at most.
+    /// Whatever part of its arguments each launch uses: after some iterations the GPU faults on less than one in ten of the blocks used, and each block
+    /// left out had one end at most.
     #[test]
     fn any_use_of_arguments_is_followed(parts in prop::collection::vec((1usize..=12, 0usize..12), 20..40), fit in 30usize..90) {
         let mut layout = Layout::default();
@@ -244,6 +248,7 @@ proptest! {
         };
         let ((naive, naive_faults), (ours, faults)) = (run(PolicyName::Demand), run(PolicyName::Deepum));
         prop_assert!(ours * 100 <= naive * 105, "{ours} against {naive}");
-        prop_assert!(faults <= naive_faults / 10 + 6 * 10, "{faults} against {naive_faults}");
+        let used = 6 * works.iter().map(|work| work.touches.len() as u64).sum::<u64>();
+        prop_assert!(faults <= (naive_faults + used) / 10, "{faults} against {naive_faults}, {used} used");
     }
 }

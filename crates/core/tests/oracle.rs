@@ -217,6 +217,12 @@ impl SlowQueues {
     fn take_out(&mut self, lane: Lane, block: u64) {
         self.lane(lane).retain(|(other, _)| *other != block);
     }
+    /// Behind everybody whose launch is no later.
+    fn insert(&mut self, lane: Lane, block: u64, by: Option<LaunchSeq>) {
+        let lane = self.lane(lane);
+        let at = lane.iter().rposition(|(_, other)| *other <= by).map_or(0, |before| before + 1);
+        lane.insert(at, (block, by));
+    }
     fn push(&mut self, command: Command) -> Pushed {
         let block = command.block().0;
         let waits = self.find(block).map(|(lane, _)| lane);
@@ -240,6 +246,11 @@ impl SlowQueues {
         }
         match waits {
             Some(Lane::Fault) => return Pushed::Known,
+            Some(Lane::Predicted) if lane == Lane::Predicted && self.find(block) != Some((lane, by)) => {
+                self.take_out(lane, block);
+                self.insert(lane, block, by);
+                return Pushed::Known;
+            }
             Some(before) if before == lane => return Pushed::Known,
             Some(Lane::Predicted) if lane == Lane::Keep => return Pushed::Known,
             _ => {}
@@ -251,7 +262,7 @@ impl SlowQueues {
         if let Some(before) = waits {
             self.take_out(before, block);
         }
-        self.lane(lane).push_back((block, by));
+        self.insert(lane, block, by);
         waits.map_or(Pushed::Queued, Pushed::Replaced)
     }
     fn pop(&mut self, direction: Direction, most: u32) -> Option<(Lane, Vec<u64>)> {

@@ -144,13 +144,13 @@ fn a_cancelled_prediction_is_gone_and_nothing_else_is() {
 }
 
 #[test]
-fn stale_entries_do_not_pile_up() {
+fn predicted_fetches_come_in_the_order_of_their_launches() {
     let mut queues = Queues::default();
-    for _ in 0..10_000 {
-        queues.push(predicted(1, 1));
-        queues.push(Command::Cancel { block: UmBlock(1) });
-    }
-    assert!(queues.lanes[Lane::Predicted as usize].len() <= 65);
+    push_all(&mut queues, &[predicted(1, 5), predicted(9, 5), predicted(20, 6), predicted(30, 2)]);
+    assert_eq!(queues.push(predicted(20, 2)), Pushed::Known, "a new plan wants it sooner");
+    assert_eq!(queues.push(predicted(1, 8)), Pushed::Known, "and this one later");
+    use Lane::Predicted;
+    assert_eq!(all(&mut queues, 16), [(Predicted, 30, 1), (Predicted, 20, 1), (Predicted, 9, 1), (Predicted, 1, 1)]);
 }
 
 #[test]
