@@ -263,6 +263,9 @@ impl Queues {
     /// for the same launch, so that a later launch's do not come before an earlier one's.
     pub fn pop_batch(&mut self, direction: Direction, most: u32) -> Option<Batch> {
         self.done(direction);
+        if self.waiting.is_empty() {
+            return None;
+        }
         for &lane in direction.lanes() {
             let most = match lane {
                 Lane::Predicted => most.min(u32::try_from(self.room).unwrap_or(u32::MAX)),

@@ -236,5 +236,7 @@ impl Paper {
 
 /// Whether `block` is among `words`: all of a piece are compared before looking at the answer, many at a time.
 fn any(words: &[u32], block: u32) -> bool {
-    words.chunks(64).any(|piece| piece.iter().fold(false, |found, &word| found | (word == block)))
+    let (pieces, rest) = words.as_chunks::<64>();
+    let found = |words: &[u32]| words.iter().fold(0, |found, &word| found | u32::from(word == block)) != 0;
+    pieces.iter().any(|piece| found(piece)) || found(rest)
 }
