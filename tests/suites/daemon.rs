@@ -87,7 +87,6 @@ fn stderr(run: &Run) -> String {
 }
 
 #[test]
-#[ignore = "does not hold: single launches start tens of microseconds later with the engine in deepumd (docs/daemon.md)"]
 fn every_launch_starts_and_ends_at_the_same_instant_with_either_engine() {
     let (_folder, socket) = folder();
     let _daemon = Daemon::start(&socket);

@@ -34,6 +34,7 @@ pub mod pace;
 pub mod results;
 pub mod run;
 pub mod space;
+mod stack;
 pub mod start;
 pub mod state;
 pub mod stream;

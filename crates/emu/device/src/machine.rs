@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::error::{CuError, CuResult};
 use crate::log::LogWriter;
 use crate::pace::{DeepumHooks, Pace};
+use crate::stack::untouched;
 use crate::state::State;
 
 /// Where notices go: the driver's tools queues.
@@ -201,7 +202,7 @@ impl Call<'_> {
     /// Nothing can happen in virtual time, and this call still waits: for memory the program must write, or for a
     /// function of the program that another thread runs. Gives others their turn for a moment.
     pub(crate) fn linger(&mut self) -> CuResult {
-        self.aside(|| std::thread::sleep(Duration::from_micros(50)));
+        untouched(|| self.aside(|| std::thread::sleep(Duration::from_micros(50))));
         self.machine.alive()
     }
 }

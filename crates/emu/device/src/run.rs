@@ -24,6 +24,7 @@ use deepum_model::{KernelRun, Notice, Step};
 use crate::error::{CuError, CuResult};
 use crate::hands::Ticket;
 use crate::machine::Call;
+use crate::stack::untouched;
 use crate::start::Ending;
 use crate::state::State;
 use crate::stream::{Mark, Ready, StreamId};
@@ -246,10 +247,12 @@ impl Call<'_> {
         }
         let unread = || machine.lock().sink.as_ref().is_some_and(|sink| sink.unread());
         self.state.hands.still = true;
-        self.unlocked(|| machine.pace.settle(look, unread));
-        while self.state.serve(machine) {
-            self.unlocked(|| machine.pace.settle(false, unread));
-        }
+        untouched(|| {
+            self.unlocked(|| machine.pace.settle(look, unread));
+            while self.state.serve(machine) {
+                self.unlocked(|| machine.pace.settle(false, unread));
+            }
+        });
         self.state.hands.still = false;
     }
 
