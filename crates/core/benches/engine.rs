@@ -5,10 +5,10 @@
 //!
 //! | | budget | instructions |
 //! | --- | --- | --- |
-//! | a launch whose blocks are there | 300 ns | 3,283 |
-//! | a launch that brings in a block, and so sends out another | 800 ns | 5,749 |
-//! | a fault and its move | 500 ns | 4,259 |
-//! | the same, where the table of its launch is full | 1.2 µs | 10,750 |
+//! | a launch whose blocks are there | 300 ns | 3,325 |
+//! | a launch that brings in a block, and so sends out another | 800 ns | 6,301 |
+//! | a fault and its move | 500 ns | 4,672 |
+//! | the same, where the table of its launch is full | 1.2 µs | 10,989 |
 //! | a key of eight pointers | 60 ns | |
 //!
 //! What moves has a budget of its own since it is work for each block, not for each launch. A full table has forgotten blocks that its
