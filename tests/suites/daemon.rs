@@ -2,6 +2,7 @@
 
 use deepum_protocol::programs::{Program, Programs, socket_beside};
 use deepum_tests::{Run, Script, Started, Torch, root};
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -32,10 +33,14 @@ struct Daemon(Child);
 
 impl Daemon {
     fn start(socket: &Path) -> Self {
+        Self::with(socket, &["--no-tables".as_ref()])
+    }
+
+    fn with(socket: &Path, words: &[&OsStr]) -> Self {
         let exe = root().join("target/release/deepumd");
         assert!(exe.is_file(), "{} is missing: run scripts/setup first", exe.display());
         let mut command = Command::new(exe);
-        command.arg("--socket").arg(socket).arg("--no-tables").stderr(Stdio::null());
+        command.arg("--socket").arg(socket).args(words).stderr(Stdio::null());
         let daemon = Self(command.spawn().expect("deepumd starts"));
         until("deepumd answers", || programs(socket));
         daemon
@@ -112,6 +117,33 @@ fn every_launch_starts_and_ends_at_the_same_instant_with_either_engine() {
             theirs.d2h_eviction
         )
     );
+}
+
+#[test]
+fn what_one_program_learned_is_taken_over_by_the_next_one_whose_worker_is_another() {
+    let (folder, socket) = folder();
+    let tables = folder.path().join("tables");
+    let _daemon = Daemon::with(&socket, &["--tables".as_ref(), folder.path().join("usual").as_os_str()]);
+    let script = in_daemon(&gpt2("2"), &socket).env("DEEPUM_WORKLOAD", "gpt2");
+    let script = script.env("DEEPUM_TABLES", tables.to_str().expect("a temporary folder has a plain name"));
+    let [first, second] = [(), ()].map(|()| {
+        let run = script.run();
+        run.assert_clean();
+        // Its worker saves when the program is gone.
+        until("its tables are there", || tables.read_dir().ok()?.flatten().find(|file| is_tables(&file.path())));
+        until("its worker has ended", || programs(&socket)?.is_empty().then_some(()));
+        run
+    });
+    let counted = |run: &Run, counter| run.shim.as_ref().expect("a clean run has it").counters[counter];
+    assert_eq!(counted(&first, "tables_taken_over"), 0);
+    assert!(counted(&second, "tables_taken_over") > 100, "{:?}", second.shim);
+    let (first, second) = (first.device.totals.fault_entries, second.device.totals.fault_entries);
+    println!("{first} fault entries, then {second}");
+    assert!(second < first, "{second} fault entries, and {first} the first time");
+}
+
+fn is_tables(file: &Path) -> bool {
+    file.extension().is_some_and(|ending| ending == "tables")
 }
 
 #[test]
