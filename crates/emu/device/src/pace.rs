@@ -144,8 +144,11 @@ impl Pace {
         let pending = unsafe { &*hooks.pending };
         let (mut turns, mut still, mut last) = (0u32, 0, 0);
         loop {
+            // In this order: each thread held has been counted as work before, and only we let it go. The other way round a look in
+            // progress would pass for a thread that came to us between the two.
+            let held = self.held();
             let now = pending.load(Ordering::Acquire);
-            if now == self.held() {
+            if now == held {
                 return true;
             }
             if !self.driven() {
