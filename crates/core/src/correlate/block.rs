@@ -83,6 +83,11 @@ impl BlockTable {
         (0..count).filter_map(move |n| found.map(|list| StableBlock(list.as_slice()[n])))
     }
 
+    /// Whether it has a row for the block, and so the chain holds it.
+    pub fn holds(&self, block: StableBlock) -> bool {
+        self.chain_holds(block.0)
+    }
+
     /// Learns a fault of this execution ID. `before` is the fault before it in the same execution.
     /// Returns whether the chain as it was lacked the block.
     pub fn learn(&mut self, before: Option<StableBlock>, block: StableBlock) -> bool {

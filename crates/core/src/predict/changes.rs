@@ -1,6 +1,6 @@
 //! What happens to blocks of the plan: they come into being, the GPU faults on them, they are evicted, their memory is given back.
 
-use super::Predict;
+use super::{Planned, Predict};
 use crate::command::Commands;
 use crate::correlate::{StableBlock, Tables};
 use crate::known::Known;
@@ -79,7 +79,7 @@ impl Predict {
             return;
         }
         let block = state.block;
-        let index = usize::try_from(known.next_use(state).0 - known.front.0).expect("the plan is short");
+        let index = self.next_user(state, known, tables);
         let exec = self.plan[index].exec.filter(|_| index > 0);
         if exec.is_some_and(|exec| self.doubt.lets_go(at, exec, known, tables)) {
             known.counters.doubted += 1;
@@ -87,6 +87,22 @@ impl Predict {
             return;
         }
         self.want(index, at, known, out);
+    }
+
+    /// The index of the planned launch that needs an expected block next. Of its uses the block keeps the first and the last; once the first is over,
+    /// which one is next is looked for.
+    fn next_user(&self, state: &Block, known: &Known, tables: &Tables) -> usize {
+        let index = |ticket: Ticket| usize::try_from(ticket.0 - known.front.0).expect("the plan is short");
+        if state.next_use >= known.front {
+            return index(state.next_use);
+        }
+        let last = index(state.last_use);
+        let number = known.places.number(state.block);
+        let uses = |planned: &Planned| match planned.exec.and_then(|exec| tables.blocks(exec)) {
+            Some(table) if table.is_settled() => number.is_some_and(|number| table.holds(number)),
+            _ => known.window.get(planned.seq).is_some_and(|launch| launch.reaches(state.block)),
+        };
+        self.plan.range(..last).position(uses).unwrap_or(last)
     }
 
     /// The launch `seq` faulted on `block`. Whether it had been left out for it.
