@@ -6,7 +6,9 @@
 //! **Dormant and awake.** While all managed memory fits into [`WAKE_SHARE`] of the budget nothing can be gained
 //! by knowing launches: the engine is *dormant*. New memory is populated (if the policy does that), tables do
 //! not grow, and the shim may leave launches and progress out. [`Engine::awake`] says which; look at it after
-//! each `Alloc` and `Free`. What was learned is kept when the engine goes dormant again.
+//! each `Alloc`, `Free` and `Launch`. What was learned is kept when the engine goes dormant again.
+//! A workload of which an earlier run left tables will not fit; there the engine is awake from the start, so that the GPU is not behind with
+//! launches that nobody told of when memory fills up. If it fits all the same for [`PATIENCE`] launches, it is another workload.
 //!
 //! Commands go into [`Queues`]; [`Engine::step`] does that too, and tells the engine of what found no room.
 //!
@@ -35,6 +37,9 @@ use crate::window::{Issued, Window};
 /// Tenths of the budget that managed memory may reach before the engine wakes. A choice: the last
 /// tenth is for what shares the GPU with managed memory, contexts and workspaces, whose size we do not see.
 pub const WAKE_SHARE: u64 = 9;
+
+/// Launches for which a workload that is said not to fit is watched while it does. An iteration has some thousands.
+pub const PATIENCE: u64 = 1 << 16;
 
 /// How many launches ahead prediction runs by default. The paper uses 32 (DeepUM, ASPLOS'23, section 6), since a
 /// fetch too early pushes out what is needed sooner. Here the room of the plan sees to that (`predict`), and what is left is
@@ -97,6 +102,8 @@ pub struct Engine {
     /// more cheaply than we could ask for it (facts 4.1).
     keeps_budget: bool,
     awake: bool,
+    /// An earlier run left tables, so memory will not fit.
+    foretold: bool,
     /// Nothing was told since the engine woke.
     just_awake: bool,
     last_batch: Option<u32>,
@@ -157,6 +164,7 @@ impl Engine {
             budget,
             keeps_budget: budget < config.device_memory,
             awake: false,
+            foretold: false,
             just_awake: false,
             last_batch: None,
             gate: None,
@@ -249,7 +257,7 @@ impl Engine {
         self.wake_or_sleep(out);
         // What the memory that woke the engine is for may have been issued already, and nobody tells of that.
         let untold = self.just_awake && self.known.sequence.issued() > self.known.sequence.told();
-        if self.awake && !untold || !self.policy.populates() {
+        if !self.fits() && !untold || !self.policy.populates() {
             return;
         }
         for block in range.blocks() {
@@ -286,9 +294,12 @@ impl Engine {
         self.wake_or_sleep(out);
     }
 
+    fn fits(&self) -> bool {
+        self.known.residency.managed().get() <= self.budget.get() / 10 * WAKE_SHARE
+    }
+
     fn wake_or_sleep(&mut self, out: &mut Commands) {
-        let fits = self.known.residency.managed().get() <= self.budget.get() / 10 * WAKE_SHARE;
-        let awake = !fits && self.policy.watches_launches();
+        let awake = (self.foretold || !self.fits()) && self.policy.watches_launches();
         if awake && !self.awake {
             self.known.counters.wakes += 1;
             self.just_awake = true;

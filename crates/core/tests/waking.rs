@@ -3,7 +3,7 @@
 mod world;
 
 use deepum_core::command::{Command, Commands, Why};
-use deepum_core::engine::{Config, Engine};
+use deepum_core::engine::{Config, Engine, PATIENCE};
 use deepum_core::event::{Event, Fault, Launch};
 use deepum_core::policy::PolicyName;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, StreamSlot, UmBlock};
@@ -152,4 +152,27 @@ fn memory_that_a_predicted_launch_needs_and_is_not_there_yet_is_asked_for_when_i
     train(&mut second, true);
     assert_eq!(second.predicted(), (3000..3030).collect());
     assert_eq!(second.engine.counters().launches_mispredicted, 0, "or the plan was made anew");
+}
+
+#[test]
+fn a_workload_that_did_not_fit_before_is_watched_from_its_first_launch_and_not_for_ever() {
+    let mut first = woken(1);
+    first.done(1);
+    let mut bytes = Vec::new();
+    assert!(first.engine.save(7, &mut bytes));
+
+    let mut second = Bench::new();
+    second.engine.take_over(&bytes, 7).unwrap();
+    second.alloc(0, 100);
+    assert!(second.engine.awake());
+    assert_eq!(second.engine.counters().populate_asked, 100, "new memory is brought in while it fits");
+    for n in 1..PATIENCE {
+        second.launch(n, 10, &[n % 100]);
+        second.done(n);
+    }
+    assert!(second.engine.awake());
+    second.launch(PATIENCE, 10, &[0]);
+    assert!(!second.engine.awake(), "it fits, so it is something else");
+    second.alloc(200, 850);
+    assert!(second.engine.awake(), "until it does not");
 }

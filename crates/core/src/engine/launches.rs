@@ -1,6 +1,6 @@
 //! What the program issues, and what of it is over.
 
-use super::Engine;
+use super::{Engine, PATIENCE};
 use crate::command::Commands;
 use crate::event::Launch;
 use crate::invalidate;
@@ -20,6 +20,10 @@ impl Engine {
         self.told(launch.seq, launch.stream, pushed_out);
         self.policy.launch(launch.seq, &mut self.known, out);
         self.finish(out);
+        if self.foretold && self.known.counters.launches >= PATIENCE && self.fits() {
+            self.foretold = false;
+            self.wake_or_sleep(out);
+        }
     }
 
     pub(super) fn copy(&mut self, seq: LaunchSeq, stream: StreamSlot, range: AddrRange, out: &mut Commands) {

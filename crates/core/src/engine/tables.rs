@@ -27,6 +27,7 @@ impl Engine {
         self.known.exec_ids = Interner::of(&keys, self.most_exec_ids);
         self.known.places = places;
         self.policy.take_over(tables);
+        self.foretold = !keys.is_empty();
         Ok(keys.len())
     }
     /// Times something new was learned. While it stays the same, saving again is saving the same.
