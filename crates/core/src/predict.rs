@@ -25,7 +25,8 @@
 //! launch whose tensors got other addresses, which most do until the third iteration.
 //!
 //! **Not there yet.** In its first iteration a program still takes memory while saved tables tell what will be in it. Blocks of a predicted launch that
-//! do not exist are remembered, and asked for when it is issued: by then whatever it uses was allocated.
+//! do not exist are remembered, and asked for when it is issued: by then whatever it uses was allocated. They fill the plan like those that do, for
+//! they will come.
 //!
 //! **Behind.** When the engine wakes, the GPU is as far behind the host as CUDA lets it be, with launches nobody told of. What is on the GPU is what those
 //! use. So until the first launch told of is over ([`Known::behind`]) the plan takes free room only, and nobody leaves for it (`evict`).
@@ -53,6 +54,7 @@ use crate::command::{Command, Commands, Why};
 use crate::correlate::{History, StableBlock, Tables};
 use crate::doubt::{Chain, Doubt};
 use crate::known::Known;
+use crate::mix::Map;
 use crate::residency::{Ask, Handle, Ticket};
 use crate::sequence::place;
 use crate::units::{ExecId, LaunchSeq, UmBlock};
@@ -102,6 +104,8 @@ pub struct Predict {
     /// Blocks whose fetch no longer has a planned launch, unless the next step of the walk finds one.
     orphans: Vec<UmBlock>,
     doubt: Doubt,
+    /// Blocks of the plan that do not exist, each with the planned launches that lack it.
+    missing: Map<StableBlock, u32>,
     /// Whether the plan was made while the GPU was behind.
     behind: bool,
     spare: Vec<Vec<UmBlock>>,
@@ -122,6 +126,7 @@ impl Predict {
             last_issued: LaunchSeq(0),
             orphans: Vec::new(),
             doubt: Doubt::default(),
+            missing: Map::default(),
             behind: false,
             spare: Vec::new(),
             stand_in: Vec::new(),
@@ -170,6 +175,7 @@ impl Predict {
                 worthless |= self.doubt.ended(exec, &over.left_out, known, tables);
             }
             self.spare.push(over.tracked);
+            over.missing.drain(..).for_each(|number| self.no_longer_missing(number));
             self.in_plan -= over.leaving;
             self.lacking -= usize::from(over.lacks);
             self.clear = self.clear.saturating_sub(1);
@@ -241,14 +247,17 @@ impl Predict {
             }
         };
         while let Some(block) = chain.get(self.plan[last].walked, known) {
-            if self.in_plan >= room || known.behind.is_some() && !known.has_free_room() {
+            if self.in_plan + self.missing.len() >= room || known.behind.is_some() && !known.has_free_room() {
                 self.stand_in = stand_in;
                 return false;
             }
             let index = self.plan[last].walked;
             self.plan[last].walked += 1;
             let Some((block, at)) = block.and_then(|block| Some((block, known.residency.find(block)?))) else {
-                self.plan[last].missing.extend(chain.number(index));
+                if let Some(number) = chain.number(index) {
+                    self.plan[last].missing.push(number);
+                    *self.missing.entry(number).or_default() += 1;
+                }
                 continue;
             };
             if self.doubt.leaves_out(&chain, index, at, known) {
@@ -346,6 +355,7 @@ impl Predict {
     fn restart(&mut self, known: &mut Known) {
         known.front = Ticket(known.front.0 + self.plan.len() as u64);
         (self.in_plan, self.lacking, self.clear) = (0, 0, 0);
+        self.missing.clear();
         self.orphans.extend(self.plan.drain(..).flat_map(|planned| planned.tracked));
     }
 

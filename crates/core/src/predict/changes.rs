@@ -1,5 +1,7 @@
 //! What happens to blocks of the plan: they come into being, the GPU faults on them, they are evicted, their memory is given back.
 
+use std::collections::hash_map::Entry;
+
 use super::{Planned, Predict};
 use crate::command::Commands;
 use crate::correlate::{StableBlock, Tables};
@@ -16,10 +18,21 @@ impl Predict {
             return;
         }
         for number in std::mem::take(&mut self.plan[index].missing) {
+            self.no_longer_missing(number);
             if let Some(at) = known.places.block(number).and_then(|block| known.residency.find(block))
                 && self.in_plan < known.fits
             {
                 self.want(index, at, known, out);
+            }
+        }
+    }
+
+    /// A planned launch no longer waits for this block to exist.
+    pub(super) fn no_longer_missing(&mut self, number: StableBlock) {
+        if let Entry::Occupied(mut launches) = self.missing.entry(number) {
+            *launches.get_mut() -= 1;
+            if *launches.get() == 0 {
+                launches.remove();
             }
         }
     }
