@@ -9,6 +9,8 @@ import sys
 
 deepum, status_file, *sys.argv = sys.argv[1:]
 try:
+    # As Python does for a program: what lies beside it can be imported.
+    sys.path[0] = os.path.dirname(sys.argv[0])
     runpy.run_path(sys.argv[0], run_name="__main__")
 finally:
     import torch
