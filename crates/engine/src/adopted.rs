@@ -9,11 +9,12 @@
 
 use crate::migrate::UvmMover;
 use crate::nudges::{Nudges, pending_word};
+use crate::ours;
 use crate::pending::Pending;
 use crate::sources::Notices;
 use crate::sync::lock;
 use crate::tables::Keeper;
-use crate::threads::{self, Drivers, Running};
+use crate::threads::{Drivers, Running};
 use crate::{Inputs, StartError};
 use deepum_core::units::{Bytes, DeviceId};
 use deepum_kmod_bridge::adopt::Adopted;
@@ -62,7 +63,7 @@ pub fn may_look() -> bool {
 pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError> {
     let Passed { adopted: Adopted { support, space, queue }, bell, workload } = passed;
     let page = inputs.page;
-    threads::quiet_panics();
+    ours::quiet_panics();
     // Whoever read it before is gone, or is not allowed to be there; a reader that takes over and lets go leaves it free.
     drop(inputs.ring.recover().map_err(|e| StartError(e.to_string()))?);
     if let Some(warning) = support.warning() {
@@ -106,7 +107,7 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
             hearer.turn_off("the program's nudges can no longer be heard".to_owned());
         };
         let failed = Arc::clone(&running);
-        threads::spawn("deepum-nudge", body, move |why| failed.turn_off(why)).map_err(StartError)?;
+        ours::spawn("deepum-nudge", body, move |why| failed.turn_off(why)).map_err(StartError)?;
     }
     // No look before the first nudge where virtual time decides: the program gives it once its device knows of this engine, and would not count
     // a thread that it holds before. A nudge that was given earlier waits at the bell. Elsewhere the engine looks by itself.

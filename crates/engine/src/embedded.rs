@@ -8,13 +8,14 @@
 //! the hooks do nothing there.
 
 use crate::migrate::UvmMover;
+use crate::ours;
 use crate::pace::{DeepumHooks, offer};
 use crate::pending::Pending;
 use crate::socket::Socket;
 use crate::sources::Notices;
 use crate::tables::Keeper;
 use crate::tables::workload::{self, Program};
-use crate::threads::{self, Drivers, Running};
+use crate::threads::{Drivers, Running};
 use crate::{Inputs, StartError, status};
 use deepum_kmod_bridge::{Bridge, Gpu, Linux, Uuid};
 use deepum_protocol::status::{Pace, folders};
@@ -41,7 +42,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         return Err(StartError("it was started before".to_owned()));
     }
     let say = inputs.say;
-    threads::quiet_panics();
+    ours::quiet_panics();
     PID.store(std::process::id(), Ordering::Relaxed);
     // SAFETY: both handlers are plain functions that live as long as the process, take no lock and allocate nothing.
     unsafe {
@@ -116,7 +117,7 @@ fn serve(running: &Arc<Running>, say: fn(&str)) {
     let running = Arc::clone(running);
     let body = move || socket.serve(|| status::of(&running));
     let lost = move |why: String| say(&format!("{why}; the status can no longer be asked for, all else goes on"));
-    if let Err(why) = threads::spawn("deepum-status", body, lost) {
+    if let Err(why) = ours::spawn("deepum-status", body, lost) {
         say(&format!("no status can be asked for: {why}"));
     }
 }
@@ -131,7 +132,7 @@ extern "C" fn nudge() {
 }
 
 extern "C" fn is_engine_thread() -> c_int {
-    threads::is_ours().into()
+    ours::is_ours().into()
 }
 
 extern "C" fn may_touch(number: u64, blocks: *mut u64, cap: usize) -> usize {

@@ -3,7 +3,7 @@
 //! `deepum-core` thinks: events in, commands out. This package makes events of what the shim and the driver say, in an
 //! order that does not depend on chance, and carries the commands out. Embedded, it lives in the program's own process.
 //!
-//! Start reading at [`threads`]: every thread and channel is in its table. In the order of the flow: [`sources`] (what is
+//! Start reading at [`threads`]: every thread and channel is in its table ([`ours`]: how they are started). In the order of the flow: [`sources`] (what is
 //! looked at), [`gate`] (who says when: [`pace`], [`calm`]), [`inbox`], [`world`] (one turn), [`desk`], [`migrate`] (stage 7); [`launch_gate`].
 //! [`pending`] counts the work ([`nudges`], where it comes from another process), [`tables`] keeps what was learned from run to run,
 //! [`status`] and [`socket`] tell people, [`embedded`] ties it to the process, [`adopted`] to another one;
@@ -28,6 +28,7 @@ pub mod migrate;
 #[cfg(not(loom))]
 pub mod nudges;
 pub mod numbers;
+pub mod ours;
 #[cfg(not(loom))]
 pub mod pace;
 #[cfg(not(loom))]

@@ -42,7 +42,7 @@ mod connection;
 mod hooks;
 
 use crate::nudges::Nudges;
-use crate::{DeviceFacts, StartError, pace, packet, threads};
+use crate::{DeviceFacts, StartError, ours, pace, packet};
 use attach::{Attached, Failure};
 use deepum_kmod_bridge::adopt::LentQueue;
 use deepum_kmod_bridge::{Kernel, Linux};
@@ -116,7 +116,7 @@ pub fn start_over(remote: Remote, kernel: Arc<dyn Kernel>) -> Result<(), StartEr
     let (nudges, driven) = (Arc::new(nudges), pace::is_there());
     let link = Link { remote, kernel, nudges, driven, attachments: 0, free: false, said: None };
     let shared = link.remote.ring.0.shared();
-    threads::quiet_panics();
+    ours::quiet_panics();
     // SAFETY: both handlers are plain functions that live as long as the process, take no lock and allocate nothing.
     unsafe {
         libc::pthread_atfork(None, None, Some(in_forked_child));
@@ -138,7 +138,7 @@ pub fn start_over(remote: Remote, kernel: Arc<dyn Kernel>) -> Result<(), StartEr
             over();
         }
     };
-    threads::spawn("deepum-link", move || link.run(over), failed).map_err(StartError)?;
+    ours::spawn("deepum-link", move || link.run(over), failed).map_err(StartError)?;
     if driven {
         let (lock, bell) = &*first;
         let waits = lock.lock().unwrap_or_else(PoisonError::into_inner);

@@ -21,7 +21,7 @@
 //! goes on as plain unified memory. The status thread stays, to say so; if it panics itself, only the status is gone, and so it is with
 //! the tables thread ([`crate::tables`]) and saving.
 //!
-//! Our threads take no signals: the program's handlers run on the program's threads.
+//! How they are started, and what becomes of a panic: [`crate::ours`].
 
 use crate::calm::{BUSY, Calm, Saw, Wait};
 use crate::desk::Desk;
@@ -30,6 +30,7 @@ use crate::inbox::Inbox;
 use crate::invalidation::Invalidation;
 use crate::launch_gate::{LaunchGate, Watchdog};
 use crate::migrate::{HandOuts, Mover, Said, Tools};
+use crate::ours;
 use crate::pending::{Pending, Token};
 use crate::sources::{Notices, Watch};
 use crate::sync::{Arc, Mutex, lock};
@@ -41,11 +42,8 @@ use deepum_core::units::{Bytes, DeviceId, UmBlock};
 use deepum_protocol::ring::Ring;
 use deepum_protocol::shared::Mode;
 use deepum_protocol::status::Pace;
-use std::cell::{Cell, RefCell};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Instant;
 
 /// Looks that may wait for the correlate thread.
@@ -100,29 +98,6 @@ pub struct Running {
     ending: AtomicBool,
     said: Said,
     pub(crate) say: fn(&str),
-}
-
-thread_local! {
-    static OURS: Cell<bool> = const { Cell::new(false) };
-    static PANICKED_AT: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// Whether the calling thread is one of the engine's.
-pub fn is_ours() -> bool {
-    OURS.try_with(Cell::get).unwrap_or(false)
-}
-
-/// Makes a panic on one of our threads say nothing by itself, but remember where it was; others go the way they went. The
-/// one line is said by [`Running::turn_off`].
-pub fn quiet_panics() {
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if is_ours() {
-            PANICKED_AT.with(|at| *at.borrow_mut() = info.location().map(ToString::to_string));
-        } else {
-            before(info);
-        }
-    }));
 }
 
 impl Running {
@@ -205,7 +180,7 @@ impl Running {
     /// A thread of the engine: named, without signals, and with a panic that ends the engine.
     fn spawn(self: &Arc<Self>, name: &'static str, body: impl FnOnce(&Self) + Send + 'static) -> Result<(), String> {
         let running = Arc::clone(self);
-        spawn(name, move || body(&running), {
+        ours::spawn(name, move || body(&running), {
             let running = Arc::clone(self);
             move |why| running.turn_off(why)
         })
@@ -392,35 +367,4 @@ impl Running {
         drop(world);
         true
     }
-}
-
-/// Starts a thread of ours; `failed` hears of its panic, on that thread.
-///
-/// # Errors
-/// If the system gives no thread.
-pub fn spawn(
-    name: &'static str,
-    body: impl FnOnce() + Send + 'static,
-    failed: impl FnOnce(String) + Send + 'static,
-) -> Result<(), String> {
-    use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
-    let mut before = SigSet::empty();
-    // A thread inherits the mask of the one that makes it. Failing here is harmless and cannot happen with these arguments.
-    let masked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before)).is_ok();
-    let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || {
-        OURS.set(true);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
-            let text =
-                panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            let at = PANICKED_AT.take().map(|at| format!(" at {at}")).unwrap_or_default();
-            let why = format!("internal error in {name}{at}: {}", text.unwrap_or("no words"));
-            // A payload may panic again when it is dropped.
-            std::mem::forget(panic);
-            failed(why);
-        }
-    });
-    if masked {
-        let _ = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None);
-    }
-    spawned.map(drop).map_err(|e| format!("cannot start the thread {name}: {e}"))
 }

@@ -12,9 +12,10 @@ mod inherited;
 use crate::report::{self, Figures, Order, Report, Start};
 use anyhow::{Context, Result};
 use deepum_core::units::{Bytes, DeviceId};
+use deepum_engine::ours;
 use deepum_engine::packet;
 use deepum_engine::socket::Socket;
-use deepum_engine::threads::{self, Running};
+use deepum_engine::threads::Running;
 use deepum_engine::{adopted, status};
 use deepum_protocol::control::{Hello, Packet, Reason, Refused, Welcome};
 use deepum_protocol::status::folders;
@@ -130,9 +131,7 @@ fn serve_status(running: &Arc<Running>, pid: u32) -> Option<std::path::PathBuf> 
         });
     };
     let lost = |why: String| say(&format!("{why}; the status can no longer be asked for, all else goes on"));
-    threads::spawn("deepum-status", body, lost)
-        .map_err(|why| say(&format!("no status can be asked for: {why}")))
-        .ok()?;
+    ours::spawn("deepum-status", body, lost).map_err(|why| say(&format!("no status can be asked for: {why}"))).ok()?;
     Some(path)
 }
 

@@ -1,8 +1,9 @@
 //! Who saves when: the thread `deepum-tables`, and the end of the program.
 
 use super::{Figures, Keeper, LOOK};
+use crate::ours::spawn;
 use crate::sync::{Arc, MutexGuard, lock};
-use crate::threads::{Running, spawn};
+use crate::threads::Running;
 use crate::world::World;
 use std::thread;
 use std::time::{Duration, Instant};
