@@ -109,7 +109,9 @@ pub struct Predict {
     /// Whether the plan was made while the GPU was behind.
     behind: bool,
     spare: Vec<Vec<UmBlock>>,
+    /// What the arguments of a launch reach.
     stand_in: Vec<UmBlock>,
+    stands_in_for: Option<LaunchSeq>,
 }
 
 impl Predict {
@@ -130,6 +132,7 @@ impl Predict {
             behind: false,
             spare: Vec::new(),
             stand_in: Vec::new(),
+            stands_in_for: None,
         }
     }
 
@@ -241,8 +244,13 @@ impl Predict {
                 Chain::Learned(chain, proof)
             }
             _ => {
-                stand_in.clear();
-                stand_in.extend(known.window.get(seq).into_iter().flat_map(Issued::blocks));
+                // A launch may reach a hundred thousand blocks, and its walk stop for room as often.
+                if self.stands_in_for != Some(seq) {
+                    let launch = known.window.get(seq);
+                    self.stands_in_for = launch.map(|launch| launch.seq);
+                    stand_in.clear();
+                    stand_in.extend(launch.into_iter().flat_map(Issued::blocks));
+                }
                 Chain::Reached(&stand_in)
             }
         };
