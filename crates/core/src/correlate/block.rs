@@ -83,9 +83,9 @@ impl BlockTable {
         (0..count).filter_map(move |n| found.map(|list| StableBlock(list.as_slice()[n])))
     }
 
-    /// Whether it has a row for the block, and so the chain holds it.
-    pub fn holds(&self, block: StableBlock) -> bool {
-        self.chain_holds(block.0)
+    /// Whether [`Self::chain`] has the block.
+    pub fn holds(&self, StableBlock(block): StableBlock) -> bool {
+        block == self.start || self.rows.find(block, self.geometry).is_some() || self.forgot && self.rows.names(block)
     }
 
     /// Learns a fault of this execution ID. `before` is the fault before it in the same execution.
@@ -102,7 +102,7 @@ impl BlockTable {
             return true;
         }
         // While the first execution is learned every fault is new.
-        if self.settled && self.chain_holds(new) {
+        if self.settled && self.holds(block) {
             return false;
         }
         let from = before.map_or(self.end, |before| before.0);
@@ -244,11 +244,6 @@ impl BlockTable {
             out.push(StableBlock(block));
             ahead.extend(self.rows.successors(slot).as_slice().iter().rev());
         }
-    }
-
-    /// Whether [`Self::chain`] has the block.
-    fn chain_holds(&self, block: u32) -> bool {
-        block == self.start || self.rows.find(block, self.geometry).is_some() || self.forgot && self.rows.names(block)
     }
 
     /// What there is beside the entries.
