@@ -58,8 +58,8 @@ impl Issued {
         let strides = longest.div_ceil(STRIDE);
         (0..strides).flat_map(move |n| {
             self.reach.iter().flat_map(move |range| {
-                let (first, end) = (range.blocks().len() * n / strides, range.blocks().len() * (n + 1) / strides);
-                range.blocks().skip(first).take(end - first)
+                let (base, len) = (UmBlock::containing(range.start).0, range.blocks().len());
+                (len * n / strides..len * (n + 1) / strides).map(move |at| UmBlock(base + at as u64))
             })
         })
     }

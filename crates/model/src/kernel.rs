@@ -14,7 +14,8 @@
 //!
 //! Position is computing time inside the phase: page `k` of an operand of `n` pages is touched at `k / n` of
 //! the phase. A page that the walk has passed is not needed again, so a working set larger than memory thrashes
-//! but ends: each batch passes at least the page that began it.
+//! but ends: each batch passes at least the page that began it. Of what is touched at one and the same instant, as are the rows that
+//! a lookup picks, the operands named first come first.
 
 use crate::memory::UnifiedMemory;
 use crate::pages::{PAGE, PageMask};
@@ -77,6 +78,10 @@ pub enum Step {
     },
 }
 
+/// Fronts of missing pages among which a batch is looked for. A lookup's rows are all due at one instant, thousands of them, and a
+/// batch needs only the first.
+const FRONTS: u64 = 4;
+
 /// An operand on its way: `passed` of its `pages` pages, which start at page number `first`.
 #[derive(Clone, Copy, Debug)]
 struct Operand {
@@ -88,7 +93,7 @@ struct Operand {
 
 #[derive(Clone, Copy, Debug)]
 struct Phase {
-    /// Its operands, as indexes.
+    /// Its operands, as indexes; the first of them that are over are left out.
     begin: usize,
     end: usize,
     /// Pages of the longest of them.
@@ -172,7 +177,10 @@ impl KernelRun {
     pub fn step(&mut self, mem: &mut UnifiedMemory, now: Nanos, horizon: Nanos) -> Step {
         let Ok(d) = mem.device_index(self.device) else { return Step::Done { at: now } };
         let mut now = now;
-        while let Some(&phase) = self.phases.get(self.at_phase) {
+        while let Some(phase) = self.phases.get_mut(self.at_phase) {
+            let over = self.operands[phase.begin..phase.end].iter().take_while(|o| o.passed == o.pages).count();
+            phase.begin += over;
+            let phase = *phase;
             // A stretch in which the longest operand advances by a block, or what the horizon allows.
             let stretch = (phase.time * 512).checked_div(phase.longest).unwrap_or(phase.time).max(1);
             let time_left = horizon.saturating_sub(now).0;
@@ -183,7 +191,7 @@ impl KernelRun {
                     let miss = touched_at(page - o.first, phase.time, o.pages).max(self.walked);
                     let at = now + Nanos(miss - self.walked);
                     mem.devices[d].totals.compute += at - now;
-                    self.pass_before(&phase, miss);
+                    self.pass_before(phase.begin..operand, operand..phase.end, phase.time, miss);
                     self.walked = miss;
                     return self.fault(mem, d, &phase, (operand, page), at);
                 }
@@ -224,15 +232,21 @@ impl KernelRun {
                 found = Some((i, page));
                 until = until.min(instant);
             }
+            if instant == self.walked {
+                break;
+            }
         }
         found
     }
 
-    /// Everything touched before instant `miss` has been there.
-    fn pass_before(&mut self, phase: &Phase, miss: u64) {
+    /// Everything touched before instant `miss` has been there; of the operands `before` the one that missed, at that instant too.
+    fn pass_before(&mut self, before: Range<usize>, others: Range<usize>, time: u64, miss: u64) {
+        for o in &mut self.operands[before] {
+            o.passed = o.passed.max(touched_by(miss, time, o.pages));
+        }
         if miss > 0 {
-            for o in &mut self.operands[phase.begin..phase.end] {
-                o.passed = o.passed.max(touched_by(miss - 1, phase.time, o.pages));
+            for o in &mut self.operands[others] {
+                o.passed = o.passed.max(touched_by(miss - 1, time, o.pages));
             }
         }
     }
@@ -272,7 +286,7 @@ impl KernelRun {
     }
 
     /// Fills `faults` with the missing pages touched in the `width` after the present instant, by block, the
-    /// first one first; the answer is their number.
+    /// first one first, up to [`FRONTS`] or a little more; the answer is their number.
     fn gather(
         &mut self,
         mem: &UnifiedMemory,
@@ -285,8 +299,12 @@ impl KernelRun {
         let until = self.walked.saturating_add(width - 1).min(phase.time);
         self.faults.clear();
         let mut pages = 0;
+        let most = FRONTS * u64::from(mem.profile().front_pages);
         let others = (phase.begin..phase.end).filter(|&i| i != first.0);
         for i in std::iter::once(first.0).chain(others) {
+            if pages >= most {
+                break;
+            }
             let o = self.operands[i];
             let end = o.first + touched_by(until, phase.time, o.pages);
             // Of the operand that missed first, everything before the miss is there.

@@ -53,6 +53,9 @@ pub struct Network {
     pub keys: Vec<String>,
     /// How long a run of `one_batch` takes on an idle core, for the estimate of what is left.
     pub seconds: f64,
+    /// How long the search for its largest batch takes.
+    #[serde(default)]
+    pub search_seconds: f64,
     /// To how many samples the largest batch is found.
     #[serde(default = "one")]
     pub step: u32,

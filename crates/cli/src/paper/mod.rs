@@ -168,8 +168,8 @@ fn command_line(args: &PaperArgs) -> String {
 }
 
 /// Host memory of a device, in bytes.
-fn host_memory(device: &str) -> Result<f64> {
+fn host_memory(device: &str) -> Result<u64> {
     let config = Config::parse(device, &Profile::NAMES)?;
     let Ok(profile) = Profile::named(&config.profile) else { bail!("no profile {}", config.profile) };
-    Ok(config.host.unwrap_or(profile.host_memory).get() as f64)
+    Ok(config.host.unwrap_or(profile.host_memory).get())
 }

@@ -15,8 +15,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How many runs a search is taken to need.
-const PROBES: f64 = 5.0;
+/// A card on which nothing moves has all of the host's memory but one part in so many: what it holds is less than what the host does.
+const ROOMY: u64 = 512;
 
 /// What a run in which nothing moves costs of one in which much does.
 const UNMANAGED: f64 = 0.3;
@@ -51,7 +51,7 @@ impl Job<'_> {
                 };
                 network.seconds * share * f64::from(run.batch) / f64::from(network.one_batch())
             }
-            Job::Search(row, _) => manifest.network(&row.network).seconds * PROBES * 2.0 / iterations,
+            Job::Search(row, _) => manifest.network(&row.network).search_seconds,
         }
     }
 }
@@ -159,10 +159,19 @@ fn carry_out_one(job: &Job<'_>, manifest: &Manifest, bench: &Bench<'_>, store: &
             network.keys.iter().for_each(|key| run.add_key(key));
             run.iterations = 2;
             let room = super::host_memory(&table.device)?;
-            let found = search::largest(network, room, &mut |batch| {
-                run.batch = batch;
-                known_or_measured(&run, bench, store, &mut done)
-            });
+            // Where it is the host that refuses, a card with nearly its memory refuses at the same place, in a fraction of the time:
+            // nothing moves. What that one says is then tried on the device itself.
+            let mut roomy = run.clone();
+            roomy.add_key(&format!("memory={}", room - room / ROOMY));
+            let mut searched = |run: &mut Run, first: &[u32]| {
+                search::largest(network.step, first, room as f64, &mut |batch| {
+                    run.batch = batch;
+                    known_or_measured(run, bench, store, &mut done)
+                })
+            };
+            let first = network.paper.largest.unwrap_or(network.batches[0]);
+            let found =
+                searched(&mut roomy, &[first]).and_then(|likely| searched(&mut run, &[likely.largest, likely.refused]));
             match found {
                 Ok(found) => drop(done.largest.insert(row.id.clone(), found)),
                 Err(error) => done.failures.push(format!("{}: {error:#}", row.id)),

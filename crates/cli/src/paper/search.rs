@@ -1,9 +1,9 @@
 //! The largest batch that trains: a bisection over runs of two iterations, the second of which has the optimizer's state.
 //!
 //! Memory grows evenly with the batch, so the next guess is where the line through what two runs needed meets what the host
-//! has; after two such guesses the interval is halved, so that a wrong line costs little.
+//! has; after a few such guesses the interval is halved, so that a wrong line costs little. A search that is told where another one
+//! ended tries that answer and the batch above it first: where they hold, it is over.
 
-use super::manifest::Network;
 use super::one::{Ended, Measured};
 use anyhow::{Result, bail};
 
@@ -17,9 +17,9 @@ pub struct Found {
     pub refused: u32,
 }
 
-/// Asks `probe` for runs until the answer is known to `network.step` samples.
-pub fn largest(network: &Network, room: f64, probe: &mut dyn FnMut(u32) -> Result<Measured>) -> Result<Found> {
-    let step = network.step;
+/// Asks `probe` for runs until the answer is known to `step` samples: of the batches `first`, as far as they are still open, before
+/// all others. `room`: bytes of host memory.
+pub fn largest(step: u32, first: &[u32], room: f64, probe: &mut dyn FnMut(u32) -> Result<Measured>) -> Result<Found> {
     #[expect(
         clippy::cast_possible_truncation,
         reason = "clamped to what fits, and the part after the point is not on the grid"
@@ -27,7 +27,8 @@ pub fn largest(network: &Network, room: f64, probe: &mut dyn FnMut(u32) -> Resul
     let on_grid = |batch: f64| ((batch / f64::from(step)).clamp(1.0, f64::from(MOST / step)) as u32) * step;
     let mut fits: Vec<(u32, f64)> = Vec::new();
     let mut refused: Option<u32> = None;
-    let mut next = on_grid(f64::from(network.paper.largest.unwrap_or(network.batches[0])));
+    let mut first = first.iter().map(|&batch| on_grid(f64::from(batch)));
+    let mut next = first.next().unwrap_or(step);
     let mut guesses = 0;
     loop {
         let measured = probe(next)?;
@@ -44,6 +45,10 @@ pub fn largest(network: &Network, room: f64, probe: &mut dyn FnMut(u32) -> Resul
                 bail!("not even a batch of {high} trains");
             }
             return Ok(Found { largest: low, refused: high });
+        }
+        if let Some(batch) = first.find(|batch| (low + 1..high).contains(batch)) {
+            next = batch;
+            continue;
         }
         let middle = match refused {
             Some(high) => on_grid(f64::from(low) + f64::from(high - low) / 2.0),
@@ -72,31 +77,12 @@ fn line(fits: &[(u32, f64)]) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeMap;
-
-    fn network(first: u32, step: u32) -> Network {
-        Network {
-            id: "n".to_owned(),
-            name: String::new(),
-            script: String::new(),
-            args: Vec::new(),
-            data: String::new(),
-            batches: vec![first],
-            more: Vec::new(),
-            batch: None,
-            keys: Vec::new(),
-            seconds: 1.0,
-            step,
-            no_remedy: BTreeMap::new(),
-            paper: super::super::manifest::Figures::default(),
-        }
-    }
 
     /// A program that needs `base` and `each` for every sample, in a host of 1,000.
     #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
-    fn search(first: u32, step: u32, base: f64, each: f64) -> (Result<Found>, Vec<u32>) {
+    fn search(first: &[u32], step: u32, base: f64, each: f64) -> (Result<Found>, Vec<u32>) {
         let mut asked = Vec::new();
-        let found = largest(&network(first, step), 1000.0, &mut |batch| {
+        let found = largest(step, first, 1000.0, &mut |batch| {
             asked.push(batch);
             let needs = base + each * f64::from(batch);
             let outcome = if needs <= 1000.0 { Ended::Ok } else { Ended::OutOfMemory };
@@ -131,7 +117,7 @@ mod tests {
             (500, 100, 10.0, 0.25),
             (7, 2, 1.0, 3.0),
         ] {
-            let (found, asked) = search(first, step, base, each);
+            let (found, asked) = search(&[first], step, base, each);
             let found = found.unwrap();
             let case = format!("{first} {step} {base} {each}: {found:?} {asked:?}");
             assert!(base + each * f64::from(found.largest) <= 1000.0, "{case}");
@@ -142,12 +128,22 @@ mod tests {
             once.sort_unstable();
             once.dedup();
             assert_eq!(once.len(), asked.len(), "no batch is tried twice: {case}");
+            let (again, asked) = search(&[found.largest, found.refused], step, base, each);
+            assert_eq!((again.unwrap(), asked), (found, vec![found.largest, found.refused]), "{case}");
+        }
+    }
+
+    #[test]
+    fn a_search_that_is_told_wrong_finds_the_answer_all_the_same() {
+        for told in [[10, 11], [17, 18], [19, 20], [20, 21], [60, 61], [1, 0]] {
+            let (found, asked) = search(&told, 1, 0.0, 50.0);
+            assert_eq!(found.unwrap(), Found { largest: 20, refused: 21 }, "{told:?}: {asked:?}");
         }
     }
 
     #[test]
     fn a_network_that_never_fits_is_said_so() {
-        let (found, _) = search(4, 1, 2000.0, 1.0);
+        let (found, _) = search(&[4], 1, 2000.0, 1.0);
         assert!(found.unwrap_err().to_string().contains("not even a batch of 1"));
     }
 }

@@ -91,7 +91,12 @@ impl BlockTable {
     /// Learns a fault of this execution ID. `before` is the fault before it in the same execution.
     /// Returns whether the chain as it was lacked the block.
     pub fn learn(&mut self, before: Option<StableBlock>, block: StableBlock) -> bool {
-        let new = block.0;
+        // While the first execution is learned every fault is new.
+        !(self.settled && self.holds(block)) && self.hang(before, block.0)
+    }
+
+    /// Hangs `new` behind `before`, or behind the end block. Returns whether the chain is another one by that.
+    fn hang(&mut self, before: Option<StableBlock>, new: u32) -> bool {
         if new == NONE {
             return false;
         }
@@ -100,10 +105,6 @@ impl BlockTable {
             self.touch(new);
             self.chain_is_current = false;
             return true;
-        }
-        // While the first execution is learned every fault is new.
-        if self.settled && self.holds(block) {
-            return false;
         }
         let from = before.map_or(self.end, |before| before.0);
         if from == new {
@@ -144,9 +145,10 @@ impl BlockTable {
     /// The first execution is over: hangs onto the chain what its arguments reach and was there.
     pub fn settle(&mut self, present: impl Iterator<Item = StableBlock>) {
         self.settled = true;
-        let known: Set<StableBlock> = self.chain().iter().copied().collect();
-        for block in present.filter(|block| !known.contains(block)) {
-            if self.learn(None, block) {
+        // Which blocks the chain has is kept here: asking a table that has forgotten some reads all of it.
+        let mut known: Set<StableBlock> = self.chain().iter().copied().collect();
+        for block in present {
+            if known.insert(block) && self.hang(None, block.0) {
                 self.proof.name(block);
             }
         }
