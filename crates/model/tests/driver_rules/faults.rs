@@ -118,6 +118,17 @@ fn a_kernel_that_needs_more_than_there_is_thrashes_but_ends() {
 }
 
 #[test]
+fn rows_that_a_lookup_picks_fault_once_each_though_they_do_not_all_fit() {
+    let (rows, room) = (600, 160);
+    let mut mem = node(room);
+    mem.map_managed(blocks(16, rows - 16)).unwrap();
+    let touches: Vec<Touch> = (0..rows).map(|row| touch(pages(row, row % 512, 1))).collect();
+    let (_, batches) = run(&mut mem, &touches, Nanos::ZERO);
+    let faults = notices(&mut mem).iter().filter(|n| matches!(n, Notice::GpuFault { .. })).count() as u64;
+    assert_eq!((faults, batches.len() as u64), (rows, rows.div_ceil(128)), "two entries each of 256");
+}
+
+#[test]
 fn pausing_at_horizons_changes_nothing_when_nothing_happens_there() {
     let touches = [touch(blocks(0, 5)), touch(blocks(8, 2)), touch(pages(12, 3, 40))];
     let whole = run(&mut node(4), &touches, Nanos::ZERO);
