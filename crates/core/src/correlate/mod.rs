@@ -16,6 +16,7 @@ pub mod exec;
 mod geometry;
 pub mod places;
 pub mod proof;
+mod ranges;
 mod rows;
 pub mod saved;
 

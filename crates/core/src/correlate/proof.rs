@@ -24,10 +24,11 @@
 //! The word of others alone never has all be left out. If it did, look-ups would be known sooner in a program of little else, but iterations
 //! 2 to 6 of DLRM (`benches/paper/dlrm.py`, batches of 229,376, V100 of 32 GB) take 0.9 to 2.3 s with it, and 1.1 without.
 //!
-//! Invariants: unproven blocks are in order, each once. What came of it counts for the last times only, so that a kernel whose habits
+//! Invariants: what came of it counts for the last times only, so that a kernel whose habits
 //! change is followed. Not kept from run to run: what is taken over counts as proven.
 
 use super::StableBlock;
+use super::ranges::Ranges;
 
 /// One of so many unproven blocks is left out while nothing speaks against them.
 const UNPROVEN: u64 = 256;
@@ -70,7 +71,7 @@ impl Precision {
 /// See the module.
 #[derive(Default, Debug)]
 pub struct Proof {
-    unproven: Vec<u32>,
+    unproven: Ranges,
     of_unproven: Precision,
     of_proven: Precision,
 }
@@ -99,47 +100,38 @@ impl Proof {
     }
     /// Whether a fault told of the block.
     pub fn is_proven(&self, block: StableBlock) -> bool {
-        self.unproven.binary_search(&block.0).is_err()
+        !self.unproven.has(block.0)
     }
     /// The block is known from arguments alone.
     pub(super) fn name(&mut self, block: StableBlock) {
-        if let Err(at) = self.unproven.binary_search(&block.0) {
-            self.unproven.insert(at, block.0);
-        }
+        self.unproven.insert(block.0);
     }
     /// The block was faulted on. It counts for others if it had been left out.
     pub(super) fn used(&mut self, block: StableBlock, left_out: bool) {
-        let found = self.unproven.binary_search(&block.0);
+        let unproven = self.unproven.remove(block.0);
         if left_out {
-            let precision = if found.is_err() { &mut self.of_proven } else { &mut self.of_unproven };
+            let precision = if unproven { &mut self.of_unproven } else { &mut self.of_proven };
             precision.count(true);
-        }
-        if let Ok(at) = found {
-            self.unproven.remove(at);
         }
     }
     /// The block was left out, and not used. Returns whether it is to be forgotten.
     pub(super) fn unused(&mut self, block: StableBlock) -> bool {
-        match self.unproven.binary_search(&block.0) {
-            Ok(at) => {
-                self.of_unproven.count(false);
-                self.unproven.remove(at);
-                true
-            }
-            Err(at) => {
-                self.of_proven.count(false);
-                self.unproven.insert(at, block.0);
-                false
-            }
+        let unproven = self.unproven.remove(block.0);
+        if unproven {
+            self.of_unproven.count(false);
+        } else {
+            self.of_proven.count(false);
+            self.unproven.insert(block.0);
         }
+        unproven
     }
     /// Gives back room that nothing is in.
     pub(super) fn shrink(&mut self) {
-        self.unproven.shrink_to_fit();
+        self.unproven.shrink();
     }
     /// Heap memory.
     pub(super) fn bytes(&self) -> usize {
-        self.unproven.capacity() * size_of::<u32>()
+        self.unproven.bytes()
     }
 }
 
