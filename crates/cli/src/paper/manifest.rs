@@ -53,7 +53,7 @@ pub struct Network {
     pub keys: Vec<String>,
     /// How long a run of `one_batch` takes on an idle core, for the estimate of what is left.
     pub seconds: f64,
-    /// How long the search for its largest batch takes.
+    /// How long the search for its largest batch takes on an idle core, for the same estimate.
     #[serde(default)]
     pub search_seconds: f64,
     /// To how many samples the largest batch is found.
