@@ -18,6 +18,7 @@
 //! Not here: what a fault and its absence teach (`correlate/proof`).
 
 use crate::correlate::proof::{Precision, Proof};
+use crate::correlate::runs::Runs;
 use crate::correlate::{StableBlock, Tables};
 use crate::known::Known;
 use crate::mix::Mix;
@@ -27,7 +28,7 @@ use crate::units::{ExecId, UmBlock};
 /// Where the blocks of a planned launch are written.
 pub enum Chain<'a> {
     /// In the table of its execution ID, with what is known about them.
-    Learned(&'a [StableBlock], &'a Proof),
+    Learned(&'a Runs, &'a Proof),
     /// Nowhere yet: these its arguments reach.
     Reached(&'a [UmBlock]),
 }
@@ -36,14 +37,14 @@ impl Chain<'_> {
     /// The block at `index`; nothing inside if the program has none of that number.
     pub fn get(&self, index: usize, known: &Known) -> Option<Option<UmBlock>> {
         match self {
-            Self::Learned(chain, _) => chain.get(index).map(|&number| known.places.block(number)),
+            Self::Learned(chain, _) => chain.get(index).map(|number| known.places.block(number)),
             Self::Reached(blocks) => blocks.get(index).copied().map(Some),
         }
     }
     /// The number of the block at `index`, where it was learned by number.
     pub fn number(&self, index: usize) -> Option<StableBlock> {
         match self {
-            Self::Learned(chain, _) => chain.get(index).copied(),
+            Self::Learned(chain, _) => chain.get(index),
             Self::Reached(_) => None,
         }
     }
@@ -78,11 +79,14 @@ impl Doubt {
         let left_out = match chain {
             // Most blocks are there, and then it matters only whether all are left out.
             Chain::Learned(_, proof) if !tells && !proof.leaves_all_out(self.program()) => false,
-            Chain::Learned(blocks, proof) => match proof.one_in(blocks[index], self.program()) {
-                1 => true,
-                _ if block.unused && !proof.is_proven(blocks[index]) => tells,
-                one_in => tells && self.draw(one_in),
-            },
+            Chain::Learned(chain, proof) => {
+                let Some(number) = chain.get(index) else { return false };
+                match proof.one_in(number, self.program()) {
+                    1 => true,
+                    _ if block.unused && !proof.is_proven(number) => tells,
+                    one_in => tells && self.draw(one_in),
+                }
+            }
             Chain::Reached(_) => block.unused && tells,
         };
         self.left_out += u64::from(left_out);

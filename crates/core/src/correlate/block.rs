@@ -11,7 +11,7 @@
 //! **Chain.** From the start block, successors newest first, each block once, depth first; branches passed
 //! over come after. This is the order in which the blocks are worth fetching. A row that was forgotten cuts it:
 //! what the walk does not reach goes behind, lowest block first. The chain is written out when it is asked for and kept until
-//! the table changes, so that in steady state predicting a launch is reading a slice. Whether it holds a block is told from the rows
+//! the table changes, as [`Runs`], so that in steady state predicting a launch is reading a list. Whether it holds a block is told from the rows
 //! alone: it holds every block that has a place there or that a successor list names.
 //!
 //! **Nothing decays by itself.** Correct prefetching removes the faults that taught the table. So a fault the chain
@@ -31,7 +31,8 @@
 //! and the end block is where late-comers are hung. A table is used in one of the two ways.
 
 use super::proof::Proof;
-use super::rows::{NONE, Rows};
+use super::rows::{MOST, NONE, Rows};
+use super::runs::Runs;
 use super::saved::State;
 use super::{Geometry, StableBlock};
 use crate::mix::Set;
@@ -44,7 +45,7 @@ pub struct BlockTable {
     rows: Rows,
     start: u32,
     end: u32,
-    chain: Vec<StableBlock>,
+    chain: Runs,
     chain_is_current: bool,
     settled: bool,
     /// Whether a block has lost its row, and may be named by a successor list all the same.
@@ -60,7 +61,7 @@ impl BlockTable {
             rows: Rows::new(geometry),
             start: NONE,
             end: NONE,
-            chain: Vec::new(),
+            chain: Runs::default(),
             chain_is_current: true,
             settled: false,
             forgot: false,
@@ -97,7 +98,7 @@ impl BlockTable {
 
     /// Hangs `new` behind `before`, or behind the end block. Returns whether the chain is another one by that.
     fn hang(&mut self, before: Option<StableBlock>, new: u32) -> bool {
-        if new == NONE {
+        if new > MOST {
             return false;
         }
         if self.start == NONE {
@@ -121,7 +122,7 @@ impl BlockTable {
 
     /// Learns a fault as the paper does: `block` was missed after `before`, in the same execution.
     pub fn record(&mut self, before: Option<StableBlock>, block: StableBlock) {
-        if block.0 == NONE || before == Some(block) {
+        if block.0 > MOST || before == Some(block) {
             return;
         }
         match before {
@@ -146,7 +147,7 @@ impl BlockTable {
     pub fn settle(&mut self, present: impl Iterator<Item = StableBlock>) {
         self.settled = true;
         // Which blocks the chain has is kept here: asking a table that has forgotten some reads all of it.
-        let mut known: Set<StableBlock> = self.chain().iter().copied().collect();
+        let mut known: Set<StableBlock> = self.chain().iter().collect();
         for block in present {
             if known.insert(block) && self.hang(None, block.0) {
                 self.proof.name(block);
@@ -189,7 +190,7 @@ impl BlockTable {
     }
 
     /// The blocks this execution is expected to need, in the order of need. See the module.
-    pub fn chain(&mut self) -> &[StableBlock] {
+    pub fn chain(&mut self) -> &Runs {
         if !self.chain_is_current {
             let mut chain = std::mem::take(&mut self.chain);
             chain.clear();
@@ -204,7 +205,7 @@ impl BlockTable {
                 self.follow(StableBlock(block), &mut seen, &mut chain);
             }
             if self.settled {
-                chain.shrink_to_fit();
+                chain.shrink();
             }
             self.chain = chain;
             self.chain_is_current = true;
@@ -213,7 +214,7 @@ impl BlockTable {
     }
 
     /// [`Self::chain`], and what is known about its blocks.
-    pub fn chain_and_proof(&mut self) -> (&[StableBlock], &Proof) {
+    pub fn chain_and_proof(&mut self) -> (&Runs, &Proof) {
         self.chain();
         (&self.chain, &self.proof)
     }
@@ -223,19 +224,20 @@ impl BlockTable {
         &self.proof
     }
 
-    /// What follows `from`, `from` included, appended to `out`.
-    pub fn walk(&self, from: StableBlock, out: &mut Vec<StableBlock>) {
-        let mut seen = vec![false; self.rows.slots()];
-        self.follow(from, &mut seen, out);
+    /// What follows `from`, `from` included.
+    pub fn walk(&self, from: StableBlock) -> Runs {
+        let (mut seen, mut out) = (vec![false; self.rows.slots()], Runs::default());
+        self.follow(from, &mut seen, &mut out);
+        out
     }
 
     /// Depth first, newest successor first, leaving out entries that were `seen`.
-    fn follow(&self, from: StableBlock, seen: &mut [bool], out: &mut Vec<StableBlock>) {
+    fn follow(&self, from: StableBlock, seen: &mut [bool], out: &mut Runs) {
         let mut ahead: Vec<u32> = vec![from.0];
         while let Some(block) = ahead.pop() {
             let Some(slot) = self.rows.find(block, self.geometry) else {
                 // Its row forgot it; the link to it is all we know.
-                if !out.contains(&StableBlock(block)) {
+                if !out.has(StableBlock(block)) {
                     out.push(StableBlock(block));
                 }
                 continue;
@@ -282,8 +284,7 @@ impl BlockTable {
 
     /// Memory of the table.
     pub fn bytes(&self) -> Bytes {
-        let chain = self.chain.capacity() * size_of::<StableBlock>();
-        Bytes((size_of::<Self>() + self.rows.bytes() + self.proof.bytes() + chain) as u64)
+        Bytes((size_of::<Self>() + self.rows.bytes() + self.proof.bytes() + self.chain.bytes()) as u64)
     }
 }
 

@@ -18,6 +18,7 @@ pub mod places;
 pub mod proof;
 mod ranges;
 mod rows;
+pub mod runs;
 pub mod saved;
 
 pub use block::BlockTable;

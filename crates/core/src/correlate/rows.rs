@@ -6,20 +6,26 @@
 //!
 //! ```text
 //! paper     row 0: [tag s s s s][tag s s s s]  row 1: …     every slot is there from the start
-//! compact   (tag, newest successor), ordered by row, in it newest first │ (tag, older successor), by tag, newest first
+//! compact   tags ordered by row, in it newest first; a bit says that the next number is what follows
+//!           (tag, successor) where something else does, by tag, newest first
 //! ```
 //!
-//! **Compact.** Most blocks have one successor, and most tables a few blocks. So a block takes eight bytes, and each further
-//! successor eight more. Finding is a binary search, and learning shifts what lies behind; a table of the default geometry
-//! that is full is 32 KiB to shift, and learning ends with the first iterations.
+//! **Compact.** Most blocks have one successor, which is the block behind them, for kernels go through their operands from front to end. Such
+//! a block takes four bytes, and each successor of another one eight more. Finding is a binary search, and learning shifts what lies behind;
+//! a table of the default geometry that is full is 16 KiB to shift, and learning ends with the first iterations.
 //!
 //! Not here: what is learned, and the walk through it ([`super::BlockTable`]).
 
 use super::geometry::MOST_SUCCESSORS;
 use super::{Geometry, Layout};
+use std::ops::Range;
 
 /// No block.
 pub(super) const NONE: u32 = u32::MAX;
+/// The greatest number of a block: [`super::places`] gives none near it.
+pub(super) const MOST: u32 = u32::MAX >> 2;
+/// Of a block: the next number is its one successor.
+const FOLLOWED: u32 = 1 << 31;
 
 /// Successors of one block, newest first.
 #[derive(Clone, Copy, Debug)]
@@ -59,21 +65,21 @@ impl Rows {
     /// Slots there are, taken or not.
     pub(super) fn slots(&self) -> usize {
         match self {
-            Self::Compact(rows) => rows.blocks.len(),
+            Self::Compact(rows) => rows.tags.len(),
             Self::Paper(rows) => rows.words.len() / rows.stride,
         }
     }
     /// The block in a slot, or [`NONE`].
     pub(super) fn tag(&self, slot: usize) -> u32 {
         match self {
-            Self::Compact(rows) => rows.blocks[slot][0],
+            Self::Compact(rows) => tag(rows.tags[slot]),
             Self::Paper(rows) => rows.words[slot * rows.stride],
         }
     }
     /// The slot of `block`.
     pub(super) fn find(&self, block: u32, geometry: Geometry) -> Option<usize> {
         match self {
-            Self::Compact(rows) => rows.row(block, geometry).find(|&at| rows.blocks[at][0] == block),
+            Self::Compact(rows) => rows.row(block, geometry).find(|&at| tag(rows.tags[at]) == block),
             Self::Paper(rows) => rows.row(block, geometry).find(|&at| rows.words[at * rows.stride] == block),
         }
     }
@@ -105,87 +111,102 @@ impl Rows {
     /// Whether `block` is there, or named by a successor list. Reads everything.
     pub(super) fn names(&self, block: u32) -> bool {
         match self {
-            Self::Compact(rows) => any(rows.blocks.as_flattened(), block) || any(rows.older.as_flattened(), block),
-            Self::Paper(rows) => any(&rows.words, block),
+            Self::Compact(rows) => rows.names(block),
+            Self::Paper(rows) => any(&rows.words, |word| word == block),
         }
     }
     /// Gives back room that nothing is in.
     pub(super) fn shrink(&mut self) {
         if let Self::Compact(rows) = self {
-            rows.blocks.shrink_to_fit();
-            rows.older.shrink_to_fit();
+            rows.tags.shrink_to_fit();
+            rows.lists.shrink_to_fit();
         }
     }
     /// Heap memory.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Compact(rows) => (rows.blocks.capacity() + rows.older.capacity()) * size_of::<[u32; 2]>(),
+            Self::Compact(rows) => {
+                rows.tags.capacity() * size_of::<u32>() + rows.lists.capacity() * size_of::<[u32; 2]>()
+            }
             Self::Paper(rows) => rows.words.capacity() * size_of::<u32>(),
         }
     }
 }
 
+/// The block of a word.
+fn tag(word: u32) -> u32 {
+    word & !FOLLOWED
+}
+
 /// Room for what is in it.
 #[derive(Default, Debug)]
 pub(super) struct Compact {
-    /// Blocks with their newest successor, by row; within a row newest first.
-    blocks: Vec<[u32; 2]>,
-    /// Blocks with an older successor each, by block; of one block newest first.
-    older: Vec<[u32; 2]>,
+    /// Blocks by row, within a row newest first; [`FOLLOWED`] where that says what follows.
+    tags: Vec<u32>,
+    /// The others with a successor each, by block; of one block newest first.
+    lists: Vec<[u32; 2]>,
 }
 
 impl Compact {
-    fn row(&self, block: u32, geometry: Geometry) -> std::ops::Range<usize> {
+    fn row(&self, block: u32, geometry: Geometry) -> Range<usize> {
         let row = |block: u32| block & (geometry.rows() - 1);
-        let first = self.blocks.partition_point(|&[tag, _]| row(tag) < row(block));
-        let taken = self.blocks[first..].iter().take(geometry.ways() as usize);
-        first..first + taken.take_while(|&&[tag, _]| row(tag) == row(block)).count()
+        let first = self.tags.partition_point(|&word| row(word) < row(block));
+        let taken = self.tags[first..].iter().take(geometry.ways() as usize);
+        first..first + taken.take_while(|&&word| row(word) == row(block)).count()
     }
-    /// Where the older successors of `block` are.
-    fn older(&self, block: u32) -> std::ops::Range<usize> {
-        let first = self.older.partition_point(|&[tag, _]| tag < block);
-        first..first + self.older[first..].iter().take_while(|&&[tag, _]| tag == block).count()
+    /// Where the successors of `block` are, if they are listed.
+    fn list(&self, block: u32) -> Range<usize> {
+        let first = self.lists.partition_point(|&[tag, _]| tag < block);
+        first..first + self.lists[first..].iter().take_while(|&&[tag, _]| tag == block).count()
     }
     fn successors(&self, slot: usize) -> Successors {
-        let [tag, newest] = self.blocks[slot];
-        let older = self.older[self.older(tag)].iter().map(|&[_, next]| next);
-        Successors::new(Some(newest).filter(|&next| next != NONE).into_iter().chain(older))
+        let word = self.tags[slot];
+        if word & FOLLOWED != 0 {
+            return Successors::new(std::iter::once(tag(word) + 1));
+        }
+        Successors::new(self.lists[self.list(word)].iter().map(|&[_, next]| next))
+    }
+    fn names(&self, block: u32) -> bool {
+        let before = block.wrapping_sub(1) | FOLLOWED;
+        any(&self.tags, |word| (tag(word) == block) | (word == before))
+            || any(self.lists.as_flattened(), |word| word == block)
     }
     /// The slot of `block`, and whether another block is not there any more.
     fn touch(&mut self, block: u32, geometry: Geometry) -> (usize, bool) {
         let row = self.row(block, geometry);
         let first = row.start;
-        if let Some(at) = row.clone().find(|&at| self.blocks[at][0] == block) {
-            self.blocks[first..=at].rotate_right(1);
+        if let Some(at) = row.clone().find(|&at| tag(self.tags[at]) == block) {
+            self.tags[first..=at].rotate_right(1);
         } else if row.len() < geometry.ways() as usize {
-            self.blocks.insert(first, [block, NONE]);
+            self.tags.insert(first, block);
         } else {
-            let [forgotten, _] = self.blocks[row.end - 1];
-            self.older.drain(self.older(forgotten));
-            self.blocks[row].rotate_right(1);
-            self.blocks[first] = [block, NONE];
+            self.lists.drain(self.list(tag(self.tags[row.end - 1])));
+            self.tags[row].rotate_right(1);
+            self.tags[first] = block;
             return (first, true);
         }
         (first, false)
     }
     fn link(&mut self, from: u32, to: u32, geometry: Geometry) -> bool {
         let (at, forgot) = self.touch(from, geometry);
-        let newest = self.blocks[at][1];
-        if newest == to {
+        let (mut list, is_next) = (self.list(from), from + 1 == to);
+        if self.tags[at] & FOLLOWED != 0 {
+            if is_next {
+                return forgot;
+            }
+            self.tags[at] = from;
+            self.lists.insert(list.start, [from, from + 1]);
+            list.end += 1;
+        } else if is_next && list.is_empty() {
+            self.tags[at] |= FOLLOWED;
             return forgot;
         }
-        self.blocks[at][1] = to;
-        if newest == NONE {
-            return forgot;
+        match self.lists[list.clone()].iter().position(|&[_, next]| next == to) {
+            Some(place) => self.lists[list.start..=list.start + place].rotate_right(1),
+            None if list.len() < geometry.successors() as usize => self.lists.insert(list.start, [from, to]),
+            None => self.lists[list.clone()].rotate_right(1),
         }
-        let older = self.older(from);
-        match self.older[older.clone()].iter().position(|&[_, next]| next == to) {
-            Some(place) => self.older[older.start..=older.start + place].rotate_right(1),
-            None if older.len() + 1 < geometry.successors() as usize => self.older.insert(older.start, [from, newest]),
-            None if older.is_empty() => return forgot,
-            None => self.older[older.clone()].rotate_right(1),
-        }
-        self.older[older.start] = [from, newest];
+        self.lists[list.start] = [from, to];
         forgot
     }
 }
@@ -206,7 +227,7 @@ impl Paper {
     }
     /// Slots of the row of `block`.
     #[allow(clippy::unused_self, reason = "as the other layout has it")]
-    fn row(&self, block: u32, geometry: Geometry) -> std::ops::Range<usize> {
+    fn row(&self, block: u32, geometry: Geometry) -> Range<usize> {
         let ways = geometry.ways() as usize;
         let first = (block & (geometry.rows() - 1)) as usize * ways;
         first..first + ways
@@ -234,9 +255,9 @@ impl Paper {
     }
 }
 
-/// Whether `block` is among `words`: all of a piece are compared before looking at the answer, many at a time.
-fn any(words: &[u32], block: u32) -> bool {
+/// Whether one of the words `is` it: all of a piece are asked before looking at the answer, many at a time.
+fn any(words: &[u32], is: impl Fn(u32) -> bool) -> bool {
     let (pieces, rest) = words.as_chunks::<64>();
-    let found = |words: &[u32]| words.iter().fold(0, |found, &word| found | u32::from(word == block)) != 0;
+    let found = |words: &[u32]| words.iter().fold(0, |found, &word| found | u32::from(is(word))) != 0;
     pieces.iter().any(|piece| found(piece)) || found(rest)
 }

@@ -68,9 +68,7 @@ impl Predict {
         if table.successors(block).next().is_none() {
             return;
         }
-        let mut ahead = Vec::new();
-        table.walk(block, &mut ahead);
-        for &next in ahead.iter().skip(1) {
+        for next in table.walk(block).iter().skip(1) {
             if self.in_plan >= known.fits {
                 return;
             }
