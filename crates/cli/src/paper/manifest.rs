@@ -109,6 +109,8 @@ pub struct Tables {
     pub networks: Vec<String>,
     /// `DEEPUM_TABLE` of the paper's layout.
     pub paper_layout: String,
+    /// One that is our default by another name: the same again, to see whether runs repeat.
+    pub again: String,
     /// The compact layout takes at most one part in so many of the paper's size.
     pub parts: f64,
 }
@@ -258,6 +260,12 @@ impl Network {
     /// The paper's batches, then ours.
     pub fn all_batches(&self) -> impl Iterator<Item = u32> {
         self.batches.iter().chain(&self.more).copied()
+    }
+
+    /// The smallest and the largest of them.
+    pub fn outer_batches(&self) -> impl Iterator<Item = u32> {
+        let (least, most) = (self.all_batches().min(), self.all_batches().max());
+        least.into_iter().chain(most.filter(|_| most != least))
     }
 
     /// The batch of sections that take one.

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A run that takes longer hangs: the longest takes a few minutes.
-const PATIENCE: Duration = Duration::from_secs(1200);
+const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// What a run did. Figures that it did not get to are absent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

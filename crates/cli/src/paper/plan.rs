@@ -157,10 +157,13 @@ impl Manifest {
             networks.for_each(|network| add(section, network, 0, String::new(), Vec::new()));
         }
         for network in self.each(&self.tab4.networks) {
-            let batch = network.one_batch();
-            let ours = self.run(network, batch, Mode::DeepUm);
-            let paper = ours.clone().with("DEEPUM_TABLE", &self.tab4.paper_layout);
-            add(Section::Tab4, network, batch, String::new(), vec![ours, paper]);
+            for batch in network.outer_batches() {
+                let ours = self.run(network, batch, Mode::DeepUm);
+                let with = |table: &str| ours.clone().with("DEEPUM_TABLE", table);
+                let mut runs = vec![ours.clone(), with(&self.tab4.paper_layout)];
+                runs.extend((batch == network.one_batch()).then(|| with(&self.tab4.again)));
+                add(Section::Tab4, network, batch, String::new(), runs);
+            }
         }
         for network in self.each(&self.tab5.networks) {
             for batch in network.all_batches() {

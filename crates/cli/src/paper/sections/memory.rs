@@ -49,40 +49,43 @@ pub fn tables(view: &mut View<'_>) -> Part {
             "why",
             "compact: MB",
             "of the paper's",
-            "faults compact",
-            "faults paper's layout",
+            "faults",
+            "again",
+            "paper's layout",
         ],
         ..Part::default()
     };
     let mut rows = Vec::new();
     for row in view.rows.clone() {
-        let [compact, layout] = &row.runs[..] else { continue };
+        let [compact, layout, again @ ..] = &row.runs[..] else { continue };
         let network = view.manifest.network(&row.network);
         let done = view.done;
         let tables = |run| done.runs.get(run).and_then(|m| m.tables);
         let mb = |run| tables(run).map(|t| t.bytes as f64 / 1e6);
         let faults = |run| done.runs.get(run).and_then(|m| m.faults);
-        let range = network.paper.tables_mb;
-        let middle = range.map(|[least, most]| (least + most) / 2.0);
-        let why = Option::zip(mb(layout), middle)
+        let again = again.first().and_then(faults);
+        let smallest = network.outer_batches().next() == Some(row.batch);
+        let paper = network.paper.tables_mb.map(|[least, most]| if smallest { least } else { most });
+        let why = Option::zip(mb(layout), paper)
             .map(|(ours, paper)| view.reasons.of(Compared { row: &row.id, ours, paper, link: None }));
         if let (Some(compact_mb), Some(compact_faults), Some(paper_layout_faults)) =
             (mb(compact), faults(compact), faults(layout))
         {
-            let paper_mb = range.map(|[least, _]| least);
-            rows.push(TableRow { row: row.id.clone(), compact_mb, paper_mb, compact_faults, paper_layout_faults });
+            let faults = again.map(|again| [compact_faults, again, paper_layout_faults]);
+            rows.push(TableRow { row: row.id.clone(), compact_mb, paper_mb: paper, faults });
         }
         part.lines.push(vec![
             network.name.clone(),
             row.batch.to_string(),
             show(tables(compact).map(|t| t.exec_ids as f64), 0),
-            range.map_or("–".to_owned(), |[least, most]| format!("{least:.0} to {most:.0}")),
+            show(paper, 0),
             show(mb(layout), 1),
-            show(Option::zip(mb(layout), middle).map(|(ours, paper)| ours / paper), 2),
+            show(Option::zip(mb(layout), paper).map(|(ours, paper)| ours / paper), 2),
             why.unwrap_or_default(),
             show(mb(compact), 2),
-            Option::zip(mb(compact), middle).map_or("–".to_owned(), |(ours, paper)| format!("1/{:.0}", paper / ours)),
+            Option::zip(mb(compact), paper).map_or("–".to_owned(), |(ours, paper)| format!("1/{:.0}", paper / ours)),
             show(faults(compact), 0),
+            show(again, 0),
             show(faults(layout), 0),
         ]);
     }
