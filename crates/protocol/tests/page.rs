@@ -155,6 +155,17 @@ fn what_cannot_be_followed_is_never_finished() {
 }
 
 #[test]
+fn nor_is_what_has_no_slot() {
+    let mut b = Bench::new();
+    b.outs.open(UmBlock(1));
+    b.outs.hold(UmBlock(1));
+    b.streams.lose_sight();
+    b.release(1);
+    (0..5).for_each(|_| b.periods.turn());
+    assert!(!b.discardable(1));
+}
+
+#[test]
 fn a_refused_operation_is_not_waited_for() {
     let mut b = Bench::new();
     b.issue(0, 1);
