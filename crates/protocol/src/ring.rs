@@ -43,7 +43,6 @@ const W_TAIL: usize = 16;
 const W_TAKEN: usize = 17;
 const W_DROPPED: usize = 24;
 const W_CONSUMER: usize = 25;
-const W_READERS: usize = 26;
 
 const KIND_ALLOC: u64 = 1;
 const KIND_FREE: u64 = 2;
@@ -286,13 +285,7 @@ impl<'a> Ring<'a> {
             self.word(at).store(0, Ordering::Relaxed);
         }
         self.words[W_TAIL].store(taken, Ordering::Release);
-        self.words[W_READERS].fetch_add(1, Ordering::Relaxed);
         Ok(Consumer { ring: self, pointers: vec![DevAddr(0); MAX_POINTERS].into() })
-    }
-
-    /// How many readers there have been.
-    pub fn readers(&self) -> u64 {
-        self.words[W_READERS].load(Ordering::Relaxed)
     }
 }
 
