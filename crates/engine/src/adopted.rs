@@ -64,8 +64,9 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
     let Passed { adopted: Adopted { support, space, queue }, bell, workload } = passed;
     let page = inputs.page;
     ours::quiet_panics();
-    // Whoever read it before is gone, or is not allowed to be there; a reader that takes over and lets go leaves it free.
-    drop(inputs.ring.recover().map_err(|e| StartError(e.to_string()))?);
+    // Whoever read it before is gone, or is not allowed to be there. Kept from here on: what comes and goes has records since the program
+    // emptied the ring, and a reader that lets go turns that off.
+    let reader = inputs.ring.recover().map_err(|e| StartError(e.to_string()))?;
     if let Some(warning) = support.warning() {
         (inputs.say)(&warning);
     }
@@ -91,7 +92,7 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
         driver: support.version().map(ToString::to_string),
         pending: Arc::clone(&pending),
     };
-    let running = Running::start(inputs, drivers)?;
+    let running = Running::start(inputs, reader, drivers)?;
     page.engine().store(std::process::id().into(), Ordering::Release);
     KNOWN.store(bell.is_none(), Ordering::Release);
     if let Some(bell) = bell {

@@ -50,6 +50,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         libc::atexit(at_exit);
     }
 
+    let reader = inputs.ring.consumer().map_err(|e| StartError(e.to_string()))?;
     let gpus: Vec<Gpu> = inputs.devices.iter().map(|facts| Gpu { id: facts.id, uuid: Uuid(facts.uuid) }).collect();
     let Bridge { support, queue, va_space } = Bridge::open(Arc::new(Linux), &gpus, NOTICES);
     let driver = support.version().map(ToString::to_string);
@@ -58,12 +59,13 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         Err(why) => {
             let off = Running::new(
                 inputs,
+                reader,
                 Arc::default(),
                 Pace::Polling,
                 driver,
                 Some(why.to_string()),
                 Err(why.to_string()),
-            )?;
+            );
             off.turn_off(why.to_string());
             serve(&off, say);
             return Ok(());
@@ -97,7 +99,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
     let discards = space.discards().map_err(str::to_owned);
     let (mover, hand_outs) = (Arc::new(UvmMover(space)), Arc::new(inputs.page.hand_outs()));
     let drivers = Drivers { notices, mover, hand_outs, discards, pace, driver, pending, tables };
-    let running = Running::start(inputs, drivers)?;
+    let running = Running::start(inputs, reader, drivers)?;
     let running = RUNNING.get_or_init(|| running);
     // The device may have nudged before there was anybody to hear it.
     running.nudge();

@@ -39,7 +39,7 @@ use crate::world::{Look, World};
 use crate::{Inputs, StartError};
 use deepum_core::queues::Direction;
 use deepum_core::units::{Bytes, DeviceId, UmBlock};
-use deepum_protocol::ring::Ring;
+use deepum_protocol::ring::{Consumer, Ring};
 use deepum_protocol::shared::Mode;
 use deepum_protocol::status::Pace;
 use std::sync::OnceLock;
@@ -102,21 +102,19 @@ pub struct Running {
 
 impl Running {
     /// An engine without threads: nothing happens in it.
-    ///
-    /// # Errors
-    /// [`StartError`]: somebody reads the ring already, or the configuration is beyond the core's limits.
     pub fn new(
         inputs: &Inputs,
+        reader: Consumer<'static>,
         pending: Arc<Pending>,
         pace: Pace,
         driver: Option<String>,
         no_notices: Option<String>,
         discards: Result<(), String>,
-    ) -> Result<Arc<Self>, StartError> {
+    ) -> Arc<Self> {
         let invalidation = Invalidation::within(inputs.config.invalidate, discards, inputs.page.is_reached());
-        let world = World::new(inputs, no_notices.is_none(), invalidation.what).map_err(StartError)?;
+        let world = World::new(inputs, reader, no_notices.is_none(), invalidation.what);
         let devices: Vec<_> = inputs.devices.iter().map(|facts| facts.id).collect();
-        Ok(Arc::new(Self {
+        Arc::new(Self {
             gate: Gate::new(Arc::clone(&pending)),
             inbox: Inbox::new(LOOKS),
             desk: Desk::new(Arc::clone(&pending), &devices, pace == Pace::Driven),
@@ -134,20 +132,20 @@ impl Running {
             ending: AtomicBool::new(false),
             said: Said::default(),
             say: inputs.say,
-        }))
+        })
     }
 
-    /// An engine with its first four threads.
+    /// An engine with its first four threads, which reads the ring by `reader`.
     ///
     /// # Errors
     /// [`StartError`]; then none of them is left.
-    pub fn start(inputs: &Inputs, drivers: Drivers) -> Result<Arc<Self>, StartError> {
+    pub fn start(inputs: &Inputs, reader: Consumer<'static>, drivers: Drivers) -> Result<Arc<Self>, StartError> {
         let Drivers { notices, mover, hand_outs, discards, pace, driver, pending, tables } = drivers;
         let (source, missing) = match notices {
             Ok(source) => (Some(source), None),
             Err(why) => (None, Some(why)),
         };
-        let running = Self::new(inputs, pending, pace, driver, missing, discards)?;
+        let running = Self::new(inputs, reader, pending, pace, driver, missing, discards);
         if let Some(source) = &source {
             running.watch.also(source.watch());
         }
@@ -291,7 +289,7 @@ impl Running {
         }
     }
 
-    /// Runs `f` while no turn is taken.
+    /// For tests: runs `f` while no turn is taken.
     pub fn between_turns<R>(&self, f: impl FnOnce() -> R) -> R {
         let world = lock(&self.world);
         let result = f();

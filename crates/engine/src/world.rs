@@ -75,12 +75,8 @@ pub struct Counters {
 }
 
 impl World {
-    /// Takes the reading ends.
-    ///
-    /// # Errors
-    /// If the ring has a reader.
-    pub fn new(inputs: &Inputs, faults_visible: bool, invalidate: Invalidate) -> Result<Self, String> {
-        let ring = inputs.ring.consumer().map_err(|e| e.to_string())?;
+    /// Takes the reading ends; `ring` is that of the record ring.
+    pub fn new(inputs: &Inputs, ring: Consumer<'static>, faults_visible: bool, invalidate: Invalidate) -> Self {
         let config = &inputs.config;
         let gpu = |facts: &DeviceFacts| {
             let mut engine = Engine::new(Config {
@@ -99,7 +95,7 @@ impl World {
             Gpu { facts: *facts, engine, commands }
         };
         inputs.ring.shared().set_mode(Mode::Dormant);
-        Ok(Self {
+        Self {
             ring,
             grace: Grace::new(inputs.page.grace(), inputs.page.in_flight()),
             streams: inputs.page.in_flight(),
@@ -111,7 +107,7 @@ impl World {
             stats: QueueStats::default(),
             counters: Counters::default(),
             results: Vec::new(),
-        })
+        }
     }
 
     /// One turn.

@@ -283,7 +283,7 @@ impl World {
             pending: Arc::new(Pending::default()),
             tables,
         };
-        let running = Running::start(&inputs, drivers).unwrap();
+        let running = Running::start(&inputs, inputs.ring.consumer().unwrap(), drivers).unwrap();
         let page = inputs.page;
         Self { device, ring: inputs.ring, ring_words, progress: page.progress(), gates: page.gates(), running }
     }
