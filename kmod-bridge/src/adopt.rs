@@ -13,6 +13,7 @@
 
 use crate::attach::{Gpu, Tracker, Unavailable, attach, find_va_space};
 use crate::fault::{QueueWatch, ToolsQueue};
+use crate::high;
 use crate::migrate::VaSpace;
 use crate::raw::{Kernel, QueueMemory};
 use crate::version::{DriverVersion, Support};
@@ -100,7 +101,7 @@ impl Lent {
 /// Memory for a queue, in a file that can be passed on and never changes its length.
 fn file(entries: u32) -> io::Result<(OwnedFd, QueueMemory)> {
     let (_, len) = QueueMemory::layout(entries)?;
-    let file = memfd_create(c"deepum-tools", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?;
+    let file = high::copy(memfd_create(c"deepum-tools", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING)?)?;
     ftruncate(&file, libc::off_t::try_from(len.get()).unwrap_or(libc::off_t::MAX))?;
     let seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
     fcntl(&file, FcntlArg::F_ADD_SEALS(seals))?;

@@ -4,7 +4,8 @@
 //! *tools queue*, and moves pages on request. This package attaches to both from inside the process, and lets another process use them.
 //!
 //! Three floors. [`sys`]: numbers and layouts. [`raw`]: owned descriptors, mapped memory, `Result`; `unsafe` ends there.
-//! Above, safe code: [`version`] (known, unknown, refused), [`attach`], [`adopt`], [`fault`] (stage 3) and [`migrate`].
+//! Above, safe code: [`version`] (known, unknown, refused), [`attach`], [`adopt`], [`fault`] (stage 3) and [`migrate`]. Beside them
+//! [`high`]: what numbers our descriptors have.
 //!
 //! A driver that is missing, refuses, or is not known is an ordinary condition, never a failure: [`Bridge::open`] says what there is.
 //! Not here: when to read and what to move.
@@ -12,6 +13,7 @@
 pub mod adopt;
 pub mod attach;
 pub mod fault;
+pub mod high;
 pub mod migrate;
 pub mod raw;
 pub mod sys;

@@ -3,6 +3,7 @@
 //! All system calls go through [`Kernel`], so that a test can answer them; [`Linux`] makes them.
 //! `unsafe` ends on this floor: above it there are only numbers.
 
+use crate::high;
 use crate::sys::{self, NvStatus, request};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
@@ -11,7 +12,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -90,7 +91,7 @@ impl Kernel for Linux {
             .write(true)
             .custom_flags(libc::O_CLOEXEC)
             .open("/dev/nvidia-uvm-tools")?;
-        Ok(file.into())
+        Ok(high::copy(file)?)
     }
 
     fn uvm_fds(&self) -> io::Result<Vec<OwnedFd>> {
@@ -104,11 +105,7 @@ impl Kernel for Linux {
             // SAFETY: the descriptor was in our table a moment ago. If the program closed it since, `fcntl` answers
             // EBADF; if it opened something else there, the check of the duplicate below finds that out.
             let fd = unsafe { BorrowedFd::borrow_raw(number) };
-            let Ok(copy) = fcntl(fd, FcntlArg::F_DUPFD_CLOEXEC(3)) else {
-                continue;
-            };
-            // SAFETY: `fcntl` has just made this descriptor, for us alone.
-            let copy = unsafe { OwnedFd::from_raw_fd(copy) };
+            let Ok(copy) = high::copy(fd) else { continue };
             if is_uvm(format!("/proc/self/fd/{}", copy.as_raw_fd()).as_ref()) {
                 found.push((number, copy));
             }

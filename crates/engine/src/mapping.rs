@@ -7,10 +7,11 @@
 //! A forked child has the same memory. If it is to have its own, it asks for that before it does anything else
 //! ([`Mapping::renew`]).
 
+use deepum_kmod_bridge::high;
 use deepum_protocol::AtomicU64;
 use std::ffi::{CStr, c_int};
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -18,9 +19,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 const SEALS: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 /// Without these the other side could make us fault.
 const NEEDED: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
-
-/// From where our descriptors are numbered, where the program may have so many.
-const HIGH: c_int = 200;
 
 /// See the module.
 #[derive(Debug)]
@@ -130,22 +128,13 @@ fn memfd(name: &CStr, count: usize) -> c_int {
     if low < 0 {
         return -1;
     }
-    // Out of the way of what the program opens: it may expect the lowest numbers, and write to 2 whatever it is.
     // SAFETY: our own descriptor, which nobody else has seen.
-    let fd = unsafe {
-        let dup = |from: c_int| libc::fcntl(low, libc::F_DUPFD_CLOEXEC, from);
-        let high = dup(HIGH);
-        let fd = if high < 0 { dup(3) } else { high };
-        libc::close(low);
-        fd
-    };
+    let Ok(fd) = high::copy(unsafe { OwnedFd::from_raw_fd(low) }) else { return -1 };
     // SAFETY: our own descriptor.
-    if fd < 0 || unsafe { libc::ftruncate(fd, bytes) == 0 && libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) == 0 } {
-        return fd;
-    }
-    // SAFETY: our own descriptor, which nobody else has seen.
-    unsafe { libc::close(fd) };
-    -1
+    let sealed = unsafe {
+        libc::ftruncate(fd.as_raw_fd(), bytes) == 0 && libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) == 0
+    };
+    if sealed { fd.into_raw_fd() } else { -1 }
 }
 
 /// Maps it anywhere, or over words of ours that are mapped at `at`.
@@ -169,7 +158,6 @@ fn map(at: *mut AtomicU64, count: usize, fd: c_int) -> Result<&'static [AtomicU6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::FromRawFd;
 
     #[test]
     fn both_sides_see_the_same_words_and_neither_can_change_their_number() {

@@ -12,6 +12,7 @@
 //! everything. If the engine dies meanwhile, whoever learns of it forgets what was counted ([`Nudges::forget`]).
 
 use crate::pending::{Pending, Token};
+use deepum_kmod_bridge::high;
 use deepum_protocol::AtomicU64;
 use deepum_protocol::page::Page;
 use std::io;
@@ -48,7 +49,8 @@ impl Nudges {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: made for us alone.
-        Ok(Self::over(page, unsafe { OwnedFd::from_raw_fd(fd) }))
+        let bell = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self::over(page, high::copy(bell)?))
     }
 
     /// The engine's end, with the bell that the program passed on.

@@ -7,6 +7,7 @@
 //!
 //! Not here: what is in the packets (`deepum-protocol`, `control`).
 
+use deepum_kmod_bridge::high;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -51,12 +52,13 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(unsafe { (OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])) })
 }
 
-/// Connects to the daemon that listens at `path`.
+/// Connects to the daemon that listens at `path`. The connection's number is a high one.
 ///
 /// # Errors
 /// As `connect(2)`; a path that no socket address holds is `InvalidInput`.
 pub fn connect(path: &Path) -> io::Result<OwnedFd> {
-    let fd = socket()?;
+    // Before it is connected to anybody who would hear what is written to a low number.
+    let fd = high::copy(socket()?)?;
     let (address, len) = address(path)?;
     // SAFETY: an address of this length.
     check(unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), len) })?;

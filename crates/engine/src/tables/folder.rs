@@ -7,6 +7,7 @@
 //! At most [`MOST`] files are kept: saving one more removes those saved longest ago.
 
 use deepum_core::correlate::saved::LIMIT;
+use deepum_kmod_bridge::high;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
@@ -48,6 +49,7 @@ impl Folder {
         })?;
         let found = fstat(&fd).map_err(|e| format!("cannot be looked at: {}", e.desc()))?;
         ours_alone(&found)?;
+        let fd = high::copy(fd).map_err(|e| format!("cannot be kept open: {}", e.desc()))?;
         Ok(Self { fd, path: path.to_owned(), passing: AtomicU64::new(0) })
     }
 
@@ -93,6 +95,7 @@ impl Folder {
         let passing = format!("{name}.{}.{number}{PASSING}", std::process::id());
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let fd = openat(&self.fd, passing.as_str(), flags, Mode::S_IRUSR | Mode::S_IWUSR)
+            .and_then(high::copy)
             .map_err(|e| format!("no file can be made there: {}", e.desc()))?;
         let written = File::from(fd).write_all(bytes).map_err(|e| format!("writing failed: {e}"));
         let renamed = written.and_then(|()| {
