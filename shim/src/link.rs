@@ -140,6 +140,8 @@ fn start_now() {
         EngineIn::Daemon(socket) => remote::start(socket.as_deref(), devices),
     };
     match started {
+        // It was turned off while the engine started, which may have set another mode since.
+        Ok(()) if stage::is_off() => engine_off(),
         Ok(()) => log::info(&format!("engine started for {} GPU(s)", gpus.list.len())),
         Err(error) => {
             engine_off();

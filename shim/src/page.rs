@@ -4,7 +4,7 @@
 //! started the engine has forked children that are off. It is *shared* memory, because a process that forks writes to copies of its
 //! private pages, while the GPU goes on reading the old ones.
 
-use crate::{contexts, log};
+use crate::{contexts, log, stage};
 use deepum_core::units::AddrRange;
 use deepum_engine::mapping::Mapping;
 use deepum_protocol::handout::HandOuts;
@@ -12,6 +12,7 @@ use deepum_protocol::inflight::InFlight;
 use deepum_protocol::page::{Page, WORDS};
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, fence};
 
 struct Made {
     page: Page,
@@ -22,7 +23,8 @@ struct Made {
 
 static MADE: OnceLock<Option<Made>> = OnceLock::new();
 
-/// Makes the page, the first time. Nothing if the system has no memory for it, which is said.
+/// Makes the page, the first time. Nothing if the system has no memory for it, which is said, or if the shim is being turned off: nobody
+/// would see to it that this page's words are held.
 pub fn make() -> Option<Page> {
     let made = MADE.get_or_init(|| {
         let mapping = Mapping::new(c"deepum-page", WORDS);
@@ -33,7 +35,9 @@ pub fn make() -> Option<Page> {
         Some(Made { in_flight: page?.in_flight(), page: page?, mapping: mapping? })
     });
     contexts::noted();
-    made.as_ref().map(|made| made.page)
+    // Either whoever turns the shim off finds this page, or we find that it is being turned off.
+    fence(Ordering::SeqCst);
+    made.as_ref().filter(|_| !stage::is_ending()).map(|made| made.page)
 }
 
 /// The page, once it is made.

@@ -36,6 +36,19 @@ static void *engine(void *at) {
         EQUAL(ended, 1);                                                        \
         EQUAL(pthread_join(thread, NULL), 0);                                   \
     } while (0)
+static void *last;
+// The same while another thread turns us off.
+static void *engine_while_turning_off(void *unused) {
+    (void)unused;
+    for (int i = 0; i < 30000 && !(*word(last, 1) & PINNED); i++) usleep(1000);
+    CHECK(*word(last, 1) & PINNED);
+    uint64_t before = counter(PT_NOTICES);
+    report(last, 2 * MIB, 512);
+    EQUAL(counter(PT_NOTICES), before + 1);
+    ended = 2;
+    __sync_fetch_and_and(word(last, 0), ~(uint64_t)DISCARDING);
+    return NULL;
+}
 static int slots_busy(void) {
     int busy = 0;
     for (int i = 0; i < 512; i++) busy += (int)(page()[PAGE_ISSUED + i] >> 63);
@@ -134,13 +147,21 @@ int main(void) {
     for (uint64_t i = 0; i < 600; i++) EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, plain, 0, (void *)(0x100000 + i * 64)), 0);
     EQUAL(page()[PAGE_BLIND], 1);
 
-    // Once we are off, nobody says who holds what.
-    void *last;
-    EQUAL(cudaMalloc(&last, 2 * MIB), 0);
+    // Once we are off, nobody says who holds what; until all of it is held, hooks work on.
+    EQUAL(cudaMalloc(&last, 4 * MIB), 0);
     report(last, 0, 512);
     report(last, 0, -512);
     EQUAL(*word(last, 0) & (PINNED | OPEN | (OPEN - 1)), OPEN);
+    pthread_t thread;
+    __sync_fetch_and_or(word(last, 0), (uint64_t)DISCARDING);
+    EQUAL(pthread_create(&thread, NULL, engine_while_turning_off, NULL), 0);
     EQUAL(cudaDeviceReset(), 0);
-    CHECK(*word(last, 0) & PINNED);
+    EQUAL(ended, 2);
+    EQUAL(pthread_join(thread, NULL), 0);
+    volatile uint64_t *words = page() + PAGE_HAND_OUTS;
+    for (int i = 0; i < 65536; i++) EQUAL(words[i], PINNED);
+    uint64_t notices = counter(PT_NOTICES);
+    report(last, 0, 512);
+    EQUAL(counter(PT_NOTICES), notices);
     return 0;
 }

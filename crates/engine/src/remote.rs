@@ -176,7 +176,7 @@ impl Link {
                     let since = Instant::now();
                     let why = self.serve(&attached);
                     self.leave();
-                    connection::part(attached.connection.as_fd(), || self.enough());
+                    connection::part(attached.connection.as_fd());
                     self.let_go();
                     if since.elapsed() >= STEADY {
                         pause = KNOCK.0;

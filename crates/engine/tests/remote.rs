@@ -15,10 +15,11 @@ use deepum_protocol::grace::Grace;
 use deepum_protocol::page::{self, Page};
 use deepum_protocol::ring::{HEADER_WORDS, Record, Ring};
 use deepum_protocol::shared::Mode;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -107,6 +108,17 @@ fn listen(path: &Path) -> OwnedFd {
     packet::listen(path).unwrap()
 }
 
+/// The sockets that a process has open, as `/proc` calls them.
+fn sockets(pid: u32) -> BTreeSet<PathBuf> {
+    let all = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    all.filter_map(|fd| fs::read_link(fd.path()).ok())
+        .filter(|to| to.to_string_lossy().starts_with("socket:"))
+        .collect()
+}
+fn inode(socket: &OwnedFd) -> PathBuf {
+    fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap()
+}
+
 /// What a worker does with what it is handed, and its traces in it.
 struct Engine {
     ring: Ring<'static>,
@@ -168,6 +180,7 @@ fn whatever_becomes_of_the_daemon_the_program_has_an_engine_or_none() {
         say,
         info,
     };
+    let before = sockets(std::process::id());
     remote::start_over(remote, Arc::new(Driver)).unwrap();
     let free = || {
         ring.shared().mode() == Mode::Off
@@ -211,7 +224,9 @@ fn whatever_becomes_of_the_daemon_the_program_has_an_engine_or_none() {
     fs::remove_file(&path).unwrap();
     until("letting go", free);
     // A hold would wait for a discard under way for ever.
-    page.hand_outs().hold(UmBlock::containing(allocation().start));
+    let (outs, block) = (page.hand_outs(), UmBlock::containing(allocation().start));
+    outs.hold(block);
+    outs.release(block, outs.stamp());
     until("two lines", || SAID.lock().unwrap().len() == 2);
     let lines = said();
     assert!(lines[0].contains("is gone") && lines[1].contains("no deepumd"), "{lines:?}");
@@ -249,21 +264,36 @@ fn whatever_becomes_of_the_daemon_the_program_has_an_engine_or_none() {
     assert!(lines[0].starts_with("deepumd 1.2.3"), "loudly: {lines:?}");
 
     // A forked child lets go of the connection: the daemon must see the end of the program, not of its children.
+    let theirs = [&connection, &listener].map(inode);
+    let mut new = sockets(std::process::id());
+    new.retain(|socket| !before.contains(socket) && !theirs.contains(socket));
+    assert_eq!(new.len(), 1, "the program's end: {new:?}");
     // SAFETY: the child only waits and exits.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        thread::sleep(LONG);
+        thread::sleep(2 * LONG);
         // SAFETY: ends the child here.
         unsafe { libc::_exit(0) };
     }
-    // The shim is off for good: the link ends, and hangs up.
-    OFF.store(true, Ordering::Relaxed);
-    let mut buffer = [0; 64];
-    until("a hang-up", || packet::receive(connection.as_fd(), &mut buffer).is_ok_and(|got| got.len == 0));
-    assert!(free());
+    let in_child = || sockets(child.unsigned_abs());
+    until("the child has none of it", || in_child().is_disjoint(&new));
+    assert!(theirs.iter().all(|socket| in_child().contains(socket)), "what nobody closes is there");
     // SAFETY: our own child.
     unsafe {
         libc::kill(child, libc::SIGKILL);
         libc::waitpid(child, std::ptr::null_mut(), 0);
     }
+
+    // The shim is off for good: the link says so, and takes back what was claimed when the other end has hung up. Until then its call
+    // may be in the driver, and whoever holds everything for good waits for it.
+    Engine::over(&fds).work();
+    let held = thread::spawn(move || page.hand_outs().pin_all());
+    OFF.store(true, Ordering::Relaxed);
+    let mut buffer = [0; 64];
+    until("the program's end of it", || packet::receive(connection.as_fd(), &mut buffer).is_ok_and(|got| got.len == 0));
+    thread::sleep(Duration::from_millis(300));
+    assert!(!held.is_finished(), "a discard may be under way");
+    drop(connection);
+    until("letting go", free);
+    held.join().unwrap();
 }

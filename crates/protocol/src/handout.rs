@@ -61,10 +61,10 @@ impl<'a> HandOuts<'a> {
         (tag < TAGS).then(|| (&self.words[(block.0 % count) as usize], tag << TAG))
     }
 
-    /// The word, if the block owns it.
+    /// The word, if the block owns it. If it does not any more, the discards of its time are over.
     fn owned(&self, block: UmBlock) -> Option<&'a AtomicU64> {
         let (word, tag) = self.word(block)?;
-        owns(look(word, Ordering::Relaxed), tag).then_some(word)
+        owns(look(word, Ordering::Acquire), tag).then_some(word)
     }
 
     /// The block lies whole in memory that PyTorch's allocator hands out, and holds nothing yet. False if another block owns
@@ -81,10 +81,14 @@ impl<'a> HandOuts<'a> {
     /// The block's memory is given back to the driver: whatever lies there next is not ours to throw away. Waits for a
     /// discard in flight.
     pub fn close(&self, block: UmBlock) {
-        if let Some(word) = self.owned(block) {
+        if let Some((word, tag)) = self.word(block)
+            && owns(look(word, Ordering::Acquire), tag)
+        {
             add_holder(word);
             until_not_discarding(word);
-            word.store(0, Ordering::Release);
+            // Unless all words were pinned meanwhile.
+            let free = |now: u64| (owns(now, tag) || plant::is(Plant::CloseFreesAll)).then_some(0);
+            let _ = update(word, Ordering::Release, Ordering::Relaxed, free);
         }
     }
 
@@ -128,10 +132,18 @@ impl<'a> HandOuts<'a> {
         }
     }
 
-    /// Nobody will say any more who holds what: nothing is discarded from now on. Waits for discards in flight.
+    /// Nobody will say any more who holds what: on return no discard is in flight, and none begins for good. Every word becomes *pinned*
+    /// alone, so that it is nobody's and stays so, whatever other threads open and close meanwhile. Waits for discards in flight.
     pub fn pin_all(&self) {
-        for word in self.words {
-            if look(word, Ordering::Relaxed) != 0 && word.fetch_or(PINNED, Ordering::Acquire) & DISCARDING != 0 {
+        // All of them before the first wait, so that it is for those in flight by now and no others.
+        let left_out = |word| plant::is(Plant::ClosedAreLeftOut) && look(word, Ordering::Relaxed) == 0;
+        for word in self.words.iter().filter(|word| !left_out(word)) {
+            word.fetch_or(PINNED, Ordering::Relaxed);
+        }
+        let seal = |now: u64| Some(if now & DISCARDING == 0 { PINNED } else { now | PINNED });
+        for word in self.words.iter().filter(|word| !left_out(word)) {
+            while update(word, Ordering::Acquire, Ordering::Acquire, seal).is_ok_and(|before| before & DISCARDING != 0)
+            {
                 until_not_discarding(word);
             }
         }
@@ -166,11 +178,6 @@ impl<'a> HandOuts<'a> {
                 word.fetch_and(!DISCARDING, Ordering::Release);
             }
         }
-    }
-
-    /// Whether somebody holds the block, or it is not to be discarded for another reason.
-    pub fn is_held(&self, block: UmBlock) -> bool {
-        self.owned(block).is_none_or(|word| look(word, Ordering::Relaxed) & (HOLDERS | PINNED) != 0)
     }
 }
 

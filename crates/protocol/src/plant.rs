@@ -6,6 +6,10 @@
 pub enum Plant {
     /// A hold does not wait for the discard in flight.
     NoWait,
+    /// Turning off leaves out what is closed at the moment.
+    ClosedAreLeftOut,
+    /// What is closed is free for the next one, also after turning off.
+    CloseFreesAll,
     /// A discard does not look for holders.
     NoCount,
     /// The end of a discard is not ordered after it.

@@ -144,7 +144,7 @@ impl Ready {
         packet::send(connection.as_fd(), &Packet::Hello(hello).to_bytes(), &fds).map_err(lost)?;
         let who = answer(&path, connection.as_fd()).inspect_err(|_| {
             // An engine may have started all the same.
-            super::connection::part(connection.as_fd(), remote.is_off);
+            super::connection::part(connection.as_fd());
         })?;
         Ok(Attached { path, connection: Arc::new(connection), who, queue: queue.ok() })
     }

@@ -7,6 +7,8 @@ use deepum_protocol::control::Packet;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 static NUMBER: AtomicI32 = AtomicI32::new(-1);
 static OPEN: Mutex<Option<Arc<OwnedFd>>> = Mutex::new(None);
@@ -31,19 +33,20 @@ pub(super) fn hang_up() {
     }
 }
 
-/// Says that this is the end, and waits until the other end is gone, or `enough`. Then no process writes into ring or page any more that
-/// was handed them over this connection.
-pub(super) fn part(connection: BorrowedFd<'_>, enough: impl Fn() -> bool) {
-    /// Between two looks at whether it is enough.
-    const CHECK: i32 = 100;
+/// Says that this is the end, and waits until the other end is gone, however long that takes, also at the end of the program or of the shim:
+/// until then it may be in the driver, and only then does no process write into ring or page any more that was handed them over this
+/// connection. Nobody waits for the link.
+pub(super) fn part(connection: BorrowedFd<'_>) {
     // SAFETY: a descriptor that is open.
     unsafe { libc::shutdown(connection.as_raw_fd(), libc::SHUT_WR) };
-    while !enough() {
+    loop {
         let mut poll = libc::pollfd { fd: connection.as_raw_fd(), events: 0, revents: 0 };
         // SAFETY: one valid pollfd.
-        if unsafe { libc::poll(&raw mut poll, 1, CHECK) } == 1 {
+        if unsafe { libc::poll(&raw mut poll, 1, -1) } == 1 {
             return;
         }
+        // A signal, or no memory for a moment.
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
