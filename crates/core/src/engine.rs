@@ -6,7 +6,7 @@
 //! **Dormant and awake.** While all managed memory fits into [`WAKE_SHARE`] of the budget nothing can be gained
 //! by knowing launches: the engine is *dormant*. New memory is populated (if the policy does that), tables do
 //! not grow, and the shim may leave launches and progress out. [`Engine::awake`] says which; look at it after
-//! each `Alloc`, `Free` and `Launch`. What was learned is kept when the engine goes dormant again.
+//! each `Alloc`, `Free`, `Launch` and `Budget`. What was learned is kept when the engine goes dormant again.
 //! A workload of which an earlier run left tables will not fit; there the engine is awake from the start, so that the GPU is not behind with
 //! launches that nobody told of when memory fills up. If it fits all the same for [`PATIENCE`] launches, it is another workload.
 //!
@@ -289,6 +289,7 @@ impl Engine {
                 out.push(Command::Cancel { block: block.block });
             }
         });
+        self.known.dying.forget(range);
         self.known.pt_blocks.free(range);
         self.known.places.free(range);
         self.wake_or_sleep(out);
@@ -306,7 +307,11 @@ impl Engine {
         }
         if self.awake && !awake {
             self.policy.sleep(&mut self.known, out);
-            self.known.window.clear();
+            if !self.known.window.is_empty() {
+                // They go on, and nobody will tell when they end.
+                self.known.sequence.lose(self.known.sequence.told());
+                self.known.window.clear();
+            }
             self.known.dying.clear();
             self.known.behind = None;
         }
@@ -321,6 +326,9 @@ impl Engine {
         // What others leave free is found out again where the budget grows.
         known.fits = if known.budget > before { known.budget } else { known.fits.min(known.budget).max(1) };
         self.wake_or_sleep(out);
+        if self.awake && self.known.budget < before {
+            self.policy.shrunk(&mut self.known, out);
+        }
     }
 
     fn pt_block(&mut self, range: AddrRange, active: bool, out: &mut Commands) {

@@ -43,16 +43,17 @@ const LOOKS: usize = 64;
 
 /// Asks for evictions until what is on the GPU and what comes next fits the budget.
 pub fn enforce(known: &mut Known, out: &mut Commands) {
-    loop {
-        let residency = &known.residency;
-        let wanted = residency.blocks_staying() + residency.blocks_coming().min(HEADROOM);
-        let Some(over @ 1..) = wanted.checked_sub(known.budget) else { return };
-        if free_leaves(known, out) {
-            continue;
-        }
-        let Some(victim) = victim(known) else { return take_back(over, known, out) };
+    let over = |known: &Known| {
+        let wanted = known.residency.blocks_staying() + known.residency.blocks_coming().min(HEADROOM);
+        wanted.saturating_sub(known.budget)
+    };
+    while over(known) > 0 && free_leaves(known, out) {}
+    // A budget may shrink by half at once: all victims are found in one pass.
+    let victims = victims(over(known), known);
+    for victim in victims {
         leave(victim, Ask::Evict, known, out);
     }
+    take_back(over(known), known, out);
 }
 
 /// Asks for room for what is on its way. See the module.
@@ -124,29 +125,35 @@ fn unexpected(known: &Known) -> Option<Handle> {
     })
 }
 
-/// Who must leave.
-fn victim(known: &Known) -> Option<Handle> {
-    let mut protected: Option<(Handle, (bool, Ticket))> = None;
+/// So many that must leave: those that nobody expects, oldest first, then the others, those needed last first.
+fn victims(count: usize, known: &Known) -> Vec<Handle> {
+    let (mut victims, mut protected) = (Vec::new(), Vec::new());
     for at in known.residency.oldest_first() {
+        if victims.len() == count {
+            return victims;
+        }
         let block = known.residency.get(at);
         if !is_idle(block) {
             continue;
         }
         let in_use = known.window.uses(block.block);
         if !in_use && !known.is_expected(block) {
-            return Some(at);
-        }
-        // Blocks of the executing launch last of all; else the later the next use the better.
-        let rank = (!in_use, known.next_use(block));
-        if protected.is_none_or(|(_, best)| rank > best) {
-            protected = Some((at, rank));
+            victims.push(at);
+        } else {
+            // Blocks of the executing launch last of all; else the later the next use the better.
+            protected.push((Reverse((!in_use, known.next_use(block))), at));
         }
     }
-    protected.map(|(at, _)| at)
+    protected.sort_by_key(|&(rank, _)| rank);
+    victims.extend(protected.into_iter().map(|(_, at)| at).take(count - victims.len()));
+    victims
 }
 
 /// Takes back up to `count` predicted fetches. One that is being carried out ends all the same, and makes room then.
 fn take_back(count: usize, known: &Known, out: &mut Commands) {
+    if count == 0 {
+        return;
+    }
     let coming = known.residency.coming().filter(|block| block.ask() == Ask::Predicted);
     let mut coming: Vec<(Ticket, UmBlock)> = coming.map(|block| (known.next_use(block), block.block)).collect();
     coming.sort_unstable_by_key(|&needed| Reverse(needed));

@@ -10,8 +10,8 @@
 //! once, so that the next tensor in that memory is brought in without a copy.
 //!
 //! Whether a block is free is asked again at the moment it is chosen. Between that and the call it may be handed out again; the
-//! hand-out words see to it that the call does not happen then. But that its users are finished is decided here alone, and so what
-//! is not known counts as not finished (`sequence`).
+//! hand-out words see to it that the call does not happen then, and not while launches issued before that may run. What is not known
+//! counts as not finished here, too (`sequence`), so that they refuse next to nothing.
 //!
 //! Invariants: a block is listed at most once. A death that finds no room here is forgotten: its block may be evicted with a
 //! copy, as if nothing had been known.
@@ -90,6 +90,11 @@ impl Dying {
         if self.waiting.len() < LIMIT {
             self.waiting.push_back((issued, range));
         }
+    }
+
+    /// This memory is given back, and what comes there is something else.
+    pub fn forget(&mut self, range: AddrRange) {
+        self.listed.retain(|&(_, block)| block.start() < range.start || range.end() <= block.start());
     }
 
     /// Forgets all.

@@ -26,14 +26,13 @@
 //!
 //! **Not there yet.** In its first iteration a program still takes memory while saved tables tell what will be in it. Blocks of a predicted launch that
 //! do not exist are remembered, and asked for when it is issued: by then whatever it uses was allocated. They fill the plan like those that do, for
-//! they will come.
+//! they will come. What is not there then never will be, and is forgotten when the launch has run without.
 //!
 //! **Behind.** When the engine wakes, the GPU is as far behind the host as CUDA lets it be, with launches nobody told of. What is on the GPU is what those
 //! use. So until the first launch told of is over ([`Known::behind`]) the plan takes free room only, and nobody leaves for it (`evict`).
 //!
 //! **Contradiction.** A launch issued that is not the one predicted voids the plan: it is walked again from
-//! the executing launch, and fetches that only the void one wanted are taken back. A fault the executing
-//! launch's chain lacked restarts its walk at the faulted block.
+//! the executing launch, and fetches that only the void one wanted are taken back.
 //!
 //! **Gate.** A launch that starts before its blocks have arrived faults block after block, each costing more than the
 //! transfer it waits for. So the first planned launch with fetches on their way shall not start yet: [`Predict::gate`].
@@ -81,8 +80,10 @@ struct Planned {
     ended: usize,
     /// Its blocks that it is not taken to need, to see whether it does.
     left_out: Vec<UmBlock>,
-    /// Blocks of its chain that did not exist when it was walked.
+    /// Blocks of its chain that did not exist when it was walked, and may when it is issued.
     missing: Vec<StableBlock>,
+    /// Blocks of its chain that did not exist when it was issued.
+    stale: Vec<StableBlock>,
 }
 
 /// See the module.
@@ -150,7 +151,7 @@ impl Predict {
                 known.counters.launches_mispredicted += 1;
                 self.restart(known);
             } else {
-                self.appeared(at, known, out);
+                self.appeared(at, known, tables, out);
             }
         }
         self.advance(known, tables, out);
@@ -174,8 +175,16 @@ impl Predict {
                     _ => {}
                 }
             }
-            if let Some(exec) = over.exec.filter(|_| as_predicted && !over.left_out.is_empty()) {
-                worthless |= self.doubt.ended(exec, &over.left_out, known, tables);
+            if let Some(exec) = over.exec.filter(|_| as_predicted) {
+                if !over.left_out.is_empty() {
+                    worthless |= self.doubt.ended(exec, &over.left_out, known, tables);
+                }
+                if !over.stale.is_empty() {
+                    tables.forget(exec, &over.stale);
+                }
+                if !over.left_out.is_empty() || !over.stale.is_empty() {
+                    self.taught(exec, tables);
+                }
             }
             self.spare.push(over.tracked);
             over.missing.drain(..).for_each(|number| self.no_longer_missing(number));
@@ -262,9 +271,13 @@ impl Predict {
             let index = self.plan[last].walked;
             self.plan[last].walked += 1;
             let Some((block, at)) = block.and_then(|block| Some((block, known.residency.find(block)?))) else {
-                if let Some(number) = chain.number(index) {
-                    self.plan[last].missing.push(number);
-                    *self.missing.entry(number).or_default() += 1;
+                match chain.number(index) {
+                    Some(number) if seq > self.last_issued => {
+                        self.plan[last].missing.push(number);
+                        *self.missing.entry(number).or_default() += 1;
+                    }
+                    Some(number) => self.plan[last].stale.push(number),
+                    None => {}
                 }
                 continue;
             };
@@ -365,6 +378,12 @@ impl Predict {
         (self.in_plan, self.lacking, self.clear) = (0, 0, 0);
         self.missing.clear();
         self.orphans.extend(self.plan.drain(..).flat_map(|planned| planned.tracked));
+    }
+
+    /// There is less room than there was: plans anew.
+    pub fn again(&mut self, known: &mut Known, tables: &mut Tables, out: &mut Commands) {
+        self.restart(known);
+        self.advance(known, tables, out);
     }
 
     /// Forgets the plan, and takes back what waits for it.

@@ -8,8 +8,8 @@
 //! Inactive PT blocks stay known: their contents are what invalidation may give up, and a pointer may still
 //! fall into one (a tensor freed by the host while its last kernel waits). They are told apart by `active`.
 //!
-//! **Dead** is memory of which every byte holds no tensor: inactive, or never handed out in an allocation from which PyTorch
-//! hands out others. An allocation of which PyTorch never said anything is somebody else's, and never dead. Where a report
+//! **Dead** is memory with an inactive PT block in it and no active one; what was never handed out beside it holds no tensor either, if
+//! PyTorch hands out from that allocation. An allocation of which PyTorch never said anything is somebody else's, and never dead. Where a report
 //! was lost this may be wrong, and does no harm: the hand-out words decide (`Event::Discarded`), what is said here is
 //! only what is worth asking for.
 //! Not here: where blocks are (`residency`).

@@ -146,7 +146,7 @@ pub struct Queues {
 
 impl Queues {
     /// Most predicted fetches waiting unless told otherwise: 128 GiB of them. The plan stops before that on any device
-    /// of less than twice as much, since it fills at most half of what fits.
+    /// of up to 170 GiB, since it fills at most three quarters of what fits; what finds no room is asked for again.
     pub const LIMIT: usize = 1 << 16;
 
     /// `limit` is the most predicted fetches that may wait.

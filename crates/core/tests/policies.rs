@@ -2,12 +2,14 @@
 
 mod world;
 
+use deepum_core::command::{Command, Commands};
 use deepum_core::engine::{Config, Engine};
-use deepum_core::event::{Event, Fault, Launch};
+use deepum_core::event::{DiscardOutcome, Event, Fault, Launch};
+use deepum_core::mix::Mix;
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::{Lane, Queues};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
-use world::{Iteration, Layout, Work, World, launch, training_step};
+use world::{DEVICE, Iteration, Layout, Work, World, launch, training_step};
 
 fn config(policy: PolicyName, capacity: usize) -> Config {
     Config::new(policy, Bytes(capacity as u64 * UmBlock::SIZE.get()))
@@ -248,11 +250,48 @@ fn memory_freed_and_given_back_in_the_middle_leaves_nothing_behind() {
 
 #[test]
 fn the_same_events_give_the_same_commands() {
-    let trail = || {
-        let mut layout = Layout::default();
-        let works = training_step(&mut layout, 8, 6, 3000);
-        let (world, iterations) = run(PolicyName::Deepum, &layout, &works, layout.blocks() / 2, 3);
-        (iterations, *world.engine.counters(), world.engine.snapshot())
-    };
-    assert_eq!(trail(), trail());
+    for policy in PolicyName::ALL {
+        let (one, other) = (commands(policy), commands(policy));
+        assert!(policy == PolicyName::Demand || one.len() > 1000, "{policy}: {}", one.len());
+        assert_eq!(one, other, "{policy}");
+    }
+}
+
+/// What a policy asks for, given some thousand events drawn by number: launches, their faults, moves, PT blocks, budgets.
+fn commands(policy: PolicyName) -> Vec<Command> {
+    let blocks = |n: u64| Bytes(n * UmBlock::SIZE.get());
+    let mut engine = Engine::new(Config { budget: blocks(60), ..Config::new(policy, blocks(100)) });
+    let (mut out, mut all) = (Commands::new(), Vec::new());
+    let range = |first: u64, count: u64| AddrRange::new(UmBlock(first).start(), blocks(count));
+    engine.on(&Event::Alloc { range: range(0, 120) }, &mut out);
+    for n in 1..4000u64 {
+        let draw = |of: u64, below: u64| Mix::new().word(n).word(of).end() % below;
+        let (seq, stream, block) = (LaunchSeq(n), StreamSlot(0), UmBlock(draw(1, 120)));
+        let pointers = [block.start(), UmBlock(draw(2, 120)).start()];
+        engine.on(&Event::Launch(Launch { seq, stream, key: LaunchKey(n % 50), pointers: &pointers }), &mut out);
+        if draw(3, 2) == 0 {
+            engine.on(&Event::Fault(Fault { block, batch: 1, entries: 1, write: false, at: Nanos::ZERO }), &mut out);
+        }
+        if draw(4, 5) == 0 {
+            engine
+                .on(&Event::PtBlock { range: range(draw(5, 110), 1 + draw(6, 9)), active: draw(7, 2) == 0 }, &mut out);
+        }
+        if n % 500 == 0 {
+            engine.on(&Event::Budget { bytes: blocks(30 + draw(8, 80)) }, &mut out);
+        }
+        engine.on(&Event::Progress { stream, done: LaunchSeq(n.saturating_sub(draw(9, 20))) }, &mut out);
+        for command in out.drain() {
+            all.push(command);
+            let done = |to| Event::MoveDone { block: command.block(), to, ok: draw(10, 9) > 0 };
+            match command {
+                Command::Fetch { .. } => engine.on(&done(DEVICE), &mut Commands::new()),
+                Command::Evict { .. } => engine.on(&done(Place::Host), &mut Commands::new()),
+                Command::Discard { block } => {
+                    engine.on(&Event::Discarded { block, outcome: DiscardOutcome::Done }, &mut Commands::new());
+                }
+                Command::Cancel { .. } => {}
+            }
+        }
+    }
+    all
 }

@@ -17,7 +17,7 @@
 //! **Nothing decays by itself.** Correct prefetching removes the faults that taught the table. So a fault the chain
 //! holds teaches nothing about order, and a fault it lacks is hung behind the fault before it, or, being the first of
 //! its execution, behind the end block. What the chain holds leaves when it was found not to be used ([`super::proof`]), or when a row
-//! or a successor list is full, the longest unused first.
+//! or a successor list is full, what was learned longest ago first.
 //!
 //! **Benefit of the doubt.** Of a block that was there all along no fault tells whether it was used, and the next
 //! time it may not be there. So after the first execution the blocks its arguments reach are judged once
@@ -90,13 +90,13 @@ impl BlockTable {
     }
 
     /// Learns a fault of this execution ID. `before` is the fault before it in the same execution.
-    /// Returns whether the chain as it was lacked the block.
+    /// Returns whether that was news: once the first execution is over, whether the chain lacked the block.
     pub fn learn(&mut self, before: Option<StableBlock>, block: StableBlock) -> bool {
         // While the first execution is learned every fault is new.
         !(self.settled && self.holds(block)) && self.hang(before, block.0)
     }
 
-    /// Hangs `new` behind `before`, or behind the end block. Returns whether the chain is another one by that.
+    /// Hangs `new` behind `before`, or behind the end block. Returns whether there was anything to hang.
     fn hang(&mut self, before: Option<StableBlock>, new: u32) -> bool {
         if new > MOST {
             return false;
@@ -165,9 +165,20 @@ impl BlockTable {
     /// These blocks were left out, and not used. Returns whether the chain is another one by that.
     pub fn unused(&mut self, blocks: &[StableBlock]) -> bool {
         let gone: Set<StableBlock> = blocks.iter().copied().filter(|&block| self.proof.unused(block)).collect();
-        if gone.is_empty() {
-            return false;
+        let any = !gone.is_empty();
+        if any {
+            self.take_out(&gone);
         }
+        any
+    }
+
+    /// These blocks are no more.
+    pub fn forget(&mut self, blocks: &[StableBlock]) {
+        blocks.iter().for_each(|&block| self.proof.forget(block));
+        self.take_out(&blocks.iter().copied().collect());
+    }
+
+    fn take_out(&mut self, gone: &Set<StableBlock>) {
         // What is left, one behind the other in the order of need.
         let left: Vec<u32> = self.chain().iter().filter(|block| !gone.contains(block)).map(|block| block.0).collect();
         (self.rows, self.forgot) = (Rows::new(self.geometry), false);
@@ -176,7 +187,6 @@ impl BlockTable {
         left.windows(2).for_each(|pair| self.link(pair[0], pair[1]));
         self.rows.shrink();
         self.chain_is_current = false;
-        true
     }
 
     /// Puts `to` at the front of the successors of `from`, and makes both the newest of their rows.
@@ -222,13 +232,6 @@ impl BlockTable {
     /// What is known about its blocks.
     pub fn proof(&self) -> &Proof {
         &self.proof
-    }
-
-    /// What follows `from`, `from` included.
-    pub fn walk(&self, from: StableBlock) -> Runs {
-        let (mut seen, mut out) = (vec![false; self.rows.slots()], Runs::default());
-        self.follow(from, &mut seen, &mut out);
-        out
     }
 
     /// Depth first, newest successor first, leaving out entries that were `seen`.

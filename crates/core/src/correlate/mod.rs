@@ -55,6 +55,14 @@ impl Tables {
         self.blocks.get_mut(exec.0 as usize)?.as_deref_mut()
     }
 
+    /// Takes blocks that are no more out of the UM-block table of `exec`.
+    pub fn forget(&mut self, exec: ExecId, blocks: &[StableBlock]) {
+        if let Some(table) = self.blocks_mut(exec) {
+            table.forget(blocks);
+            self.changes += 1;
+        }
+    }
+
     /// The UM-block table of `exec`, made if need be.
     pub fn blocks_or_new(&mut self, exec: ExecId) -> &mut BlockTable {
         let index = exec.0 as usize;

@@ -62,7 +62,7 @@ impl Precision {
     fn one_in(self, calm: u64, all: u32) -> u64 {
         match self.unused / (self.used + 1) {
             against if against >= all => 1,
-            against if against * 4 >= all => OFTEN,
+            against if against * 4 >= all => OFTEN.min(calm),
             _ => calm,
         }
     }
@@ -125,6 +125,10 @@ impl Proof {
         }
         unproven
     }
+    /// The block is no more.
+    pub(super) fn forget(&mut self, block: StableBlock) {
+        self.unproven.remove(block.0);
+    }
     /// Gives back room that nothing is in.
     pub(super) fn shrink(&mut self) {
         self.unproven.shrink();
@@ -173,6 +177,12 @@ mod tests {
         assert_eq!(rates[..8], [256, 256, 256, 1, 1, 1, 1, 1]);
         assert!(rates[8..].iter().all(|&rate| rate == 1), "{rates:?}");
         assert_eq!(proof.one_in(BLOCK, program), 4, "one fault does not say much either");
+        let mut rates = Vec::new();
+        for n in 0..5 {
+            proof.unused(StableBlock(2000 + n));
+            rates.push(proof.one_in(BLOCK, program));
+        }
+        assert_eq!(rates, [4, 4, 4, 1, 1], "never less often the more speaks against them");
         for n in 20..40 {
             proof.used(named(n), true);
         }

@@ -12,7 +12,7 @@
 //!
 //! **Compact.** Most blocks have one successor, which is the block behind them, for kernels go through their operands from front to end. Such
 //! a block takes four bytes, and each successor of another one eight more. Finding is a binary search, and learning shifts what lies behind;
-//! a table of the default geometry that is full is 16 KiB to shift, and learning ends with the first iterations.
+//! a table of the default geometry that is full is 16 KiB of tags to shift, and up to 128 KiB of lists, and learning ends with the first iterations.
 //!
 //! Not here: what is learned, and the walk through it ([`super::BlockTable`]).
 

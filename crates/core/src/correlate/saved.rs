@@ -101,7 +101,7 @@ pub struct Learned {
     pub(crate) tables: Tables,
 }
 
-/// Appends everything learned to `out`.
+/// Appends everything learned to `out`; of more than [`LIMIT`] bytes, which nobody may read, only so many that it is seen.
 pub fn write(owner: Owner, places: &Places, ids: &Interner, tables: &Tables, out: &mut Vec<u8>) {
     let keys = ids.keys();
     let from = out.len();
@@ -115,7 +115,11 @@ pub fn write(owner: Owner, places: &Places, ids: &Interner, tables: &Tables, out
         out.extend(u32::try_from(count).unwrap_or(NONE).to_le_bytes());
     }
     out.extend([0; 16]);
-    let mut words = |words: &[u32]| out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    let mut words = |words: &[u32]| {
+        if out.len() - from <= LIMIT {
+            out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+        }
+    };
     for piece in places.pieces() {
         words(&[piece.first, piece.blocks]);
     }
@@ -324,6 +328,7 @@ fn read_blocks(words: &mut Words<'_>, geometry: Geometry) -> Result<BlockTable, 
     let end_of = |what, value: u32| if value == NONE { Ok(value) } else { block(what, value) };
     let (start, end) = (words.next("start block")?, words.next("end block")?);
     let (start, end) = (end_of("start block", start)?, end_of("end block", end)?);
+    number("end block", end.into(), (start == NONE) == (end == NONE), "there is a start block, or there is none")?;
     let settled = words.next("UM-block table")?;
     number("a flag of a UM-block table of", settled.into(), settled <= 1, "must be 0 or 1")?;
     let count = words.next("UM-block table")?;

@@ -4,7 +4,7 @@
 //! block (facts 2.5), the fault's notice has said as much before. If the GPU had nothing of the block, that notice was lost, and the migration stands in for
 //! it: the launch under way used the block. A migration by call is ours or the program's, ahead of use or in vain, and an eviction is the driver's
 //! choice by age (facts 4.2): neither says what a launch uses. They change the residency map and what is taken to fit, and an expected block that
-//! left is fetched again (`predict`).
+//! the driver evicted is fetched again (`predict`); one that we asked to leave is not, for it was to make room.
 
 use super::Engine;
 use crate::command::{Command, Commands};

@@ -5,7 +5,8 @@ use crate::correlate::saved::{self, Learned, Owner, SavedError};
 use crate::exec_id::Interner;
 
 impl Engine {
-    /// Everything learned, for [`Self::take_over`] of a later run of the same workload. False if the policy learns nothing.
+    /// Everything learned, for [`Self::take_over`] of a later run of the same workload, which refuses more than [`saved::LIMIT`] bytes. False if
+    /// the policy learns nothing.
     pub fn save(&self, workload: u64, out: &mut Vec<u8>) -> bool {
         let Some((rules, tables)) = self.policy.learned() else { return false };
         let owner = Owner { workload, rules, geometry: self.geometry };

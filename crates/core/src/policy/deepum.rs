@@ -36,7 +36,7 @@ impl Deepum {
         Self { tables: Tables::new(geometry), predict: Predict::new(degree), last_faults: LastFaults::new() }
     }
 
-    fn learn(&mut self, block: UmBlock, known: &mut Known, out: &mut Commands) {
+    fn learn(&mut self, block: UmBlock, known: &mut Known) {
         let Some(launch) = Faulting::on(block, known) else { return };
         let (seq, exec) = (launch.seq, launch.exec);
         let before = self.last_faults.note(launch, |_| block);
@@ -53,7 +53,7 @@ impl Deepum {
         }
         known.counters.faults_learned += 1;
         self.tables.changes += 1;
-        self.predict.restart_at(seq, number, known, &mut self.tables, out);
+        self.predict.taught(exec, &self.tables);
     }
 
     /// Judges the first execution of an execution ID by what its arguments reach.
@@ -97,10 +97,13 @@ impl Policy for Deepum {
     fn progressed(&mut self, known: &mut Known, out: &mut Commands) {
         self.predict.advance(known, &mut self.tables, out);
     }
+    fn shrunk(&mut self, known: &mut Known, out: &mut Commands) {
+        self.predict.again(known, &mut self.tables, out);
+    }
     fn fault(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
         fetch_now(at, known, out);
         let block = known.residency.get(at).block;
-        self.learn(block, known, out);
+        self.learn(block, known);
     }
     fn evicted(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
         self.predict.evicted(at, known, &self.tables, out);

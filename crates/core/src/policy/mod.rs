@@ -44,6 +44,8 @@ pub trait Policy: Send + fmt::Debug {
     fn finished(&mut self, _launch: &Issued, _known: &mut Known) {}
     /// Everything one event finished was told.
     fn progressed(&mut self, _known: &mut Known, _out: &mut Commands) {}
+    /// The budget is smaller than it was; nobody was asked to leave for that yet.
+    fn shrunk(&mut self, _known: &mut Known, _out: &mut Commands) {}
     /// The GPU faulted on the block `at`, which is managed.
     fn fault(&mut self, _at: Handle, _known: &mut Known, _out: &mut Commands) {}
     /// The block `at` has just left the GPU, not at our request.

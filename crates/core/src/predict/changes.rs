@@ -4,27 +4,45 @@ use std::collections::hash_map::Entry;
 
 use super::{Planned, Predict};
 use crate::command::Commands;
-use crate::correlate::{StableBlock, Tables};
+use crate::correlate::{BlockTable, StableBlock, Tables};
 use crate::known::Known;
 use crate::residency::{Block, Handle, Ticket};
 use crate::sequence::place;
-use crate::units::{LaunchSeq, UmBlock};
+use crate::units::{ExecId, LaunchSeq, UmBlock};
+use crate::window::Issued;
 
 impl Predict {
-    /// The planned launch at `index` was issued, so that all it uses exists: asks for what did not when it was predicted.
-    pub(super) fn appeared(&mut self, index: usize, known: &mut Known, out: &mut Commands) {
+    /// The planned launch at `index` was issued, so that all it uses exists, and its arguments are known: asks for what did not, or were not, when
+    /// it was predicted.
+    pub(super) fn appeared(&mut self, index: usize, known: &mut Known, tables: &Tables, out: &mut Commands) {
         if known.behind.is_some() {
             // All is planned again when that is over.
             return;
         }
         for number in std::mem::take(&mut self.plan[index].missing) {
             self.no_longer_missing(number);
-            if let Some(at) = known.places.block(number).and_then(|block| known.residency.find(block))
-                && self.in_plan < known.fits
-            {
-                self.want(index, at, known, out);
+            match known.places.block(number).and_then(|block| known.residency.find(block)) {
+                Some(at) if self.in_plan < known.fits => self.want(index, at, known, out),
+                Some(_) => {}
+                None => self.plan[index].stale.push(number),
             }
         }
+        let Planned { seq, exec, complete, .. } = self.plan[index];
+        let is_settled = exec.and_then(|exec| tables.blocks(exec)).is_some_and(BlockTable::is_settled);
+        if is_settled || !complete {
+            return;
+        }
+        // It was predicted before it ever ran to its end, and so walked as one that needs nothing.
+        let mut reached = std::mem::take(&mut self.stand_in);
+        reached.clear();
+        reached.extend(known.window.get(seq).into_iter().flat_map(Issued::blocks));
+        for at in reached.iter().filter_map(|&block| known.residency.find(block)).collect::<Vec<_>>() {
+            if self.in_plan >= known.plan_room() {
+                break;
+            }
+            self.want(index, at, known, out);
+        }
+        (self.stand_in, self.stands_in_for) = (reached, None);
     }
 
     /// A planned launch no longer waits for this block to exist.
@@ -50,30 +68,15 @@ impl Predict {
         }
     }
 
-    /// A fault of launch `seq` taught its table something: go on from the faulted block.
-    pub fn restart_at(
-        &mut self,
-        seq: LaunchSeq,
-        block: StableBlock,
-        known: &mut Known,
-        tables: &mut Tables,
-        out: &mut Commands,
-    ) {
-        let index = place(&self.plan, seq, |planned| planned.seq);
-        let Some(planned) = self.plan.get_mut(index).filter(|planned| planned.seq == seq) else { return };
-        if !planned.complete {
-            planned.walked = 0;
-        }
-        let Some(table) = planned.exec.and_then(|exec| tables.blocks_mut(exec)) else { return };
-        if table.successors(block).next().is_none() {
-            return;
-        }
-        for next in table.walk(block).iter().skip(1) {
-            if self.in_plan >= known.fits {
-                return;
-            }
-            if let Some(at) = known.places.block(next).and_then(|next| known.residency.find(next)) {
-                self.want(index, at, known, out);
+    /// The table of `exec` was taught something: a walk that has begun in its chain begins again.
+    pub fn taught(&mut self, exec: ExecId, tables: &Tables) {
+        let Some(last) = self.plan.back_mut().filter(|last| !last.complete && last.exec == Some(exec)) else { return };
+        if tables.blocks(exec).is_some_and(BlockTable::is_settled) {
+            last.walked = 0;
+            last.left_out.clear();
+            last.stale.clear();
+            for number in std::mem::take(&mut last.missing) {
+                self.no_longer_missing(number);
             }
         }
     }

@@ -90,6 +90,9 @@ impl Folder {
     /// # Errors
     /// Why it is not written; the old one is as it was.
     pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), String> {
+        if bytes.len() > LIMIT {
+            return Err(format!("{name}: what was learned takes more than {LIMIT} bytes"));
+        }
         self.make_room(name);
         let number = self.passing.fetch_add(1, Ordering::Relaxed);
         let passing = format!("{name}.{}.{number}{PASSING}", std::process::id());

@@ -100,6 +100,22 @@ fn a_block_table_of_one_block_is_small_and_a_full_one_is_bounded() {
 }
 
 #[test]
+fn a_block_takes_four_bytes_where_the_next_one_follows_and_twenty_where_none_does() {
+    let bytes = |faults: &[u32]| {
+        let mut table = BlockTable::new(Geometry::default());
+        execution(&mut table, faults);
+        table.settle([].into_iter());
+        table.chain();
+        table.bytes().get() as usize - size_of::<BlockTable>()
+    };
+    let apart = |count: u32| (0..count).map(|n| n * 2).collect::<Vec<_>>();
+    assert_eq!(bytes(&(0..64).collect::<Vec<_>>()), 64 * 4 + 8);
+    // The last one is followed by none.
+    assert_eq!(bytes(&apart(64)), 64 * 4 + 63 * 8 + 64 * 8);
+    assert!(size_of::<BlockTable>() < 150);
+}
+
+#[test]
 fn the_number_of_no_block_is_not_stored() {
     let mut table = table(16, 2, 4);
     assert!(!table.learn(None, StableBlock(u32::MAX)));
