@@ -106,7 +106,7 @@ fn a_block_takes_four_bytes_where_the_next_one_follows_and_twenty_where_none_doe
         execution(&mut table, faults);
         table.settle([].into_iter());
         table.chain();
-        table.bytes().get() as usize - size_of::<BlockTable>()
+        table.bytes().get() - size_of::<BlockTable>() as u64
     };
     let apart = |count: u32| (0..count).map(|n| n * 2).collect::<Vec<_>>();
     assert_eq!(bytes(&(0..64).collect::<Vec<_>>()), 64 * 4 + 8);

@@ -14,7 +14,7 @@ use super::DeviceView;
 use deepum_core::units::DevAddr;
 
 /// More indices than this are represented by as many draws.
-const MAX_PICKS: u64 = 1 << 16;
+const MAX_PICKS: u64 = 1 << 20;
 
 /// Draws rows; remembers the last lookup through each index tensor.
 #[derive(Debug)]
