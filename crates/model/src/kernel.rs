@@ -176,13 +176,17 @@ impl KernelRun {
     /// may change memory (a command taking effect, an engine thread returning from a call).
     pub fn step(&mut self, mem: &mut UnifiedMemory, now: Nanos, horizon: Nanos) -> Step {
         let Ok(d) = mem.device_index(self.device) else { return Step::Done { at: now } };
-        let mut now = now;
+        let (mut now, phases) = (now, self.phases.len());
         while let Some(phase) = self.phases.get_mut(self.at_phase) {
             let over = self.operands[phase.begin..phase.end].iter().take_while(|o| o.passed == o.pages).count();
             phase.begin += over;
             let phase = *phase;
             // A stretch in which the longest operand advances by a block, or what the horizon allows.
             let stretch = (phase.time * 512).checked_div(phase.longest).unwrap_or(phase.time).max(1);
+            // Once nothing is left to touch nobody can change how it ends; so two copies of plain memory side by side do not stop each other at
+            // every nanosecond.
+            let touches_no_more = phase.begin == phase.end && self.at_phase + 1 == phases;
+            let horizon = if touches_no_more { Nanos(u64::MAX) } else { horizon };
             let time_left = horizon.saturating_sub(now).0;
             let until = phase.time.min(self.walked + stretch.min(time_left));
             match self.first_miss(mem, d, &phase, now, until) {

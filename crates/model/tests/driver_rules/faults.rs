@@ -153,6 +153,13 @@ fn pausing_at_horizons_changes_nothing_when_nothing_happens_there() {
 }
 
 #[test]
+fn a_walk_that_touches_nothing_has_no_horizon() {
+    let mut mem = node(4);
+    let mut copy = KernelRun::new(GPU, Accessor::CopyEngine, &[], Nanos::micros(10));
+    assert_eq!(copy.step(&mut mem, Nanos(5), Nanos(6)), Step::Done { at: Nanos(10_005) });
+}
+
+#[test]
 fn phases_are_walked_one_after_the_other() {
     let mut mem = node(8);
     let late = Touch { range: blocks(4, 1), write: false, phase: 1 };
