@@ -77,10 +77,13 @@ class Dlrm(nn.Module):
     def forward(self, numbers, categories):
         dense = run(self.bottom, numbers, self.checkpointing)
         looked_up = [table(index) for table, index in zip(self.tables, categories)]
+        return run(lambda dense: self.click(dense, looked_up), dense, self.checkpointing).squeeze(1)
+
+    def click(self, dense, looked_up):
         features = torch.stack([dense, *looked_up], dim=1)
         products = torch.bmm(features, features.transpose(1, 2))
         chosen = products[:, self.pairs[0], self.pairs[1]]
-        return run(self.top, torch.cat([dense, chosen], dim=1), self.checkpointing).squeeze(1)
+        return self.top(torch.cat([dense, chosen], dim=1))
 
 
 def options(parser):
