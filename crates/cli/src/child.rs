@@ -1,6 +1,7 @@
 //! A program that is run for its flight log: in a process group of its own, its output in a file, and never left behind.
 
 use crate::launch::Launch;
+use crate::rows::Outcome;
 use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
@@ -64,10 +65,56 @@ impl Drop for Watched {
     }
 }
 
-/// The line a person would quote from a program that ran out of memory.
-pub fn last_words(output: &Path) -> String {
+/// How a program ended: by its status, and by what it printed. It ran out of memory if it ended by itself and says so; what was refused to
+/// it on the way tells nothing, since PyTorch tries again.
+pub fn outcome(status: ExitStatus, output: &Path) -> Outcome {
+    match status.code() {
+        Some(0) => Outcome::Ok,
+        Some(_) if complaint(output).is_some() => Outcome::OutOfMemory,
+        _ => Outcome::Failed,
+    }
+}
+
+/// What a person would quote from a program that did not end well, behind how it ended.
+pub fn last_words(status: ExitStatus, output: &Path) -> String {
+    let quote = complaint(output).or_else(|| lines(output).pop());
+    format!("{status}: {}", quote.as_deref().unwrap_or("it printed nothing"))
+}
+
+/// The last line that says that memory is out, as PyTorch (`CUDA out of memory`) and CUDA (`out of memory`) word it.
+fn complaint(output: &Path) -> Option<String> {
+    lines(output).into_iter().rev().find(|line| line.contains("out of memory"))
+}
+
+fn lines(output: &Path) -> Vec<String> {
     let text = std::fs::read(output).unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let quote = text.lines().rev().find(|line| line.contains("out of memory")).or_else(|| text.lines().last());
-    quote.unwrap_or("out of memory").trim().to_owned()
+    String::from_utf8_lossy(&text).lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn ended(script: &str) -> (Outcome, String) {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("output");
+        let status = Command::new("sh").args(["-c", script]).stdout(File::create(&output).unwrap()).status().unwrap();
+        (outcome(status, &output), last_words(status, &output))
+    }
+
+    #[test]
+    fn a_program_ran_out_of_memory_only_if_it_ended_by_itself_and_says_so() {
+        assert_eq!(ended("echo 'CUDA out of memory'; echo; exit 0").0, Outcome::Ok);
+        let refused = ended("echo 'torch.OutOfMemoryError: CUDA out of memory.'; echo bye; exit 1");
+        let said = "exit status: 1: torch.OutOfMemoryError: CUDA out of memory.";
+        assert_eq!(refused, (Outcome::OutOfMemory, said.to_owned()));
+        assert_eq!(ended("echo no such file; exit 2"), (Outcome::Failed, "exit status: 2: no such file".to_owned()));
+    }
+
+    #[test]
+    fn one_that_was_killed_failed_whatever_it_printed() {
+        assert_eq!(ended("kill -9 $$"), (Outcome::Failed, "signal: 9 (SIGKILL): it printed nothing".to_owned()));
+        assert_eq!(ended("echo out of memory; kill -9 $$").0, Outcome::Failed);
+    }
 }

@@ -1,15 +1,16 @@
 //! `deepum compare`: one program, several ways, one table.
 //!
 //! The program runs plain (no shim), under each policy, and on the same device with unlimited
-//! memory, which is the ideal. All on an emulated device: there, times are virtual and repeat exactly, and
+//! memory, which is the ideal. All on an emulated device: there, times are virtual, and
 //! "unlimited" exists. What each run did is read from the device's flight log, so the program needs no marks.
 
-use crate::child::{Watched, last_words};
+use crate::child::{self, Watched, last_words};
 use crate::gpu::{DEFAULT_PROFILE, Gpu};
 use crate::launch::{Launch, budget, policies};
 use crate::libraries::Libraries;
 use crate::progress::Progress;
 use crate::rows::{Outcome, Row, argument_line, gain_line, table};
+use crate::say::say;
 use anyhow::{Context, Result, bail};
 use deepum_emu_device::log::FlightLog;
 use serde_json::json;
@@ -98,10 +99,10 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         let flight = FlightLog::open(&log).with_context(|| {
             format!("the {name} run never reached the emulated device; is it a CUDA program?{}", tail(&output))
         })?;
-        let row = Row::new(name, status.success(), &flight);
+        let row = Row::new(name, child::outcome(status, &output), &flight, None);
         match row.outcome {
             Outcome::Ok => {}
-            Outcome::OutOfMemory => eprintln!("deepum: {name}: {}", last_words(&output)),
+            Outcome::OutOfMemory => eprintln!("deepum: {name}: {}", last_words(status, &output)),
             Outcome::Failed => eprintln!("deepum: the {name} run ended with {status}:{}", tail(&output)),
         }
         rows.push(row);
@@ -110,10 +111,10 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
 
     let failed = rows.iter().any(|row| row.outcome == Outcome::Failed);
     if args.json {
-        println!("{}", json!({ "schema": "deepum-compare/1", "gpu": args.gpu.to_string(), "rows": rows }));
+        say(&format!("{}\n", json!({ "schema": "deepum-compare/1", "gpu": args.gpu.to_string(), "rows": rows })))?;
     } else {
         let lines = [gain_line(&rows), argument_line(&rows)].into_iter().flatten();
-        print!("{}{}", table(&rows), lines.collect::<String>());
+        say(&format!("{}{}", table(&rows), lines.collect::<String>()))?;
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -7,11 +7,13 @@
 mod child;
 mod compare;
 mod gpu;
+mod iterations;
 mod launch;
 mod libraries;
 mod paper;
 mod progress;
 mod rows;
+mod say;
 mod status;
 
 use clap::{Parser, Subcommand};
@@ -35,6 +37,10 @@ enum Command {
     /// Run a program plain, under each policy, and with unlimited memory, on an emulated GPU; print one table
     Compare(compare::CompareArgs),
     /// Regenerate the DeepUM paper's evaluation on emulated GPUs, beside the paper's numbers
+    ///
+    /// All of it takes about two hours on two idle cores, and each run holds up to 4 GB of memory; interrupted, it goes on from where it was. At its end
+    /// it writes deepum-paper.md into the folder of results and, if all rows were asked for and nothing failed, docs/results/deepum-paper.md of the
+    /// source tree.
     Paper(paper::PaperArgs),
 }
 

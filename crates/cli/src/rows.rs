@@ -1,22 +1,23 @@
 //! What one run did, as a row of the comparison.
 //!
-//! Iterations are found from the launch stream itself: its period, by the kernels' identities. The first
-//! iteration teaches the tables and is not the result, so it stands apart; *steady* is the mean from the third on.
+//! Iterations are found from the launch stream itself (`iterations`). The first one teaches the tables and is not the result, so it
+//! stands apart; *steady* is the mean from the third on.
 
-use deepum_core::period;
+use crate::iterations;
 use deepum_core::units::Bytes;
 use deepum_emu_device::log::{FlightLog, layout::Entry};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Iterations before this one (counted from 0) are warm-up.
 const STEADY_FROM: usize = 2;
 
 /// How a run ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     Ok,
     OutOfMemory,
+    #[default]
     Failed,
 }
 
@@ -80,16 +81,11 @@ impl At {
 }
 
 impl Row {
-    /// `success` is the program's own exit status.
-    pub fn new(policy: &str, success: bool, log: &FlightLog) -> Self {
+    /// `iterations`: how many there were, where that is known.
+    pub fn new(policy: &str, outcome: Outcome, log: &FlightLog, iterations: Option<usize>) -> Self {
         let totals = &log.totals;
-        let outcome = match (success, totals.out_of_memory) {
-            (true, _) => Outcome::Ok,
-            (false, 0) => Outcome::Failed,
-            (false, _) => Outcome::OutOfMemory,
-        };
         // A run that broke off has no iterations worth comparing.
-        let bounds = if outcome == Outcome::Ok { bounds(&log.entries) } else { Vec::new() };
+        let bounds = if outcome == Outcome::Ok { bounds(&log.entries, iterations) } else { Vec::new() };
         let steady = (bounds.len() > STEADY_FROM + 1).then(|| (bounds[STEADY_FROM], bounds[bounds.len() - 1]));
         let steady_count = bounds.len().saturating_sub(STEADY_FROM + 1) as f64;
         let per_steady =
@@ -133,20 +129,14 @@ impl Row {
 }
 
 /// The device's totals at the iterations' boundaries: one more than there are iterations, or none.
-fn bounds(entries: &[Entry]) -> Vec<At> {
+fn bounds(entries: &[Entry], iterations: Option<usize>) -> Vec<At> {
     let identities: Vec<u64> = entries.iter().map(|entry| entry.identity).collect();
-    let Some(period) = period::find(&identities) else { return Vec::new() };
-    let mut starts = period.boundaries;
-    // The last iteration counts if the run did not break off in it.
-    if starts.last().is_some_and(|last| (entries.len() - last) * 10 >= period.length * 9) {
-        starts.push(entries.len());
-    }
     let mut totals = vec![At::default()];
     for entry in entries {
         let before = totals[totals.len() - 1];
         totals.push(before.max(At::of(entry)));
     }
-    starts.into_iter().map(|start| totals[start]).collect()
+    iterations::bounds(&identities, iterations).into_iter().map(|start| totals[start]).collect()
 }
 
 /// One line for the last row that has argument sets: how far they were from the truth.
@@ -253,7 +243,7 @@ mod tests {
 
     #[test]
     fn the_first_iteration_stands_apart_and_the_second_counts_for_neither() {
-        let row = Row::new("demand", true, &log(&[9, 5, 1, 2, 3]));
+        let row = Row::new("demand", Outcome::Ok, &log(&[9, 5, 1, 2, 3]), None);
         assert_eq!((row.outcome, row.iterations, row.launches), (Outcome::Ok, 5, 54));
         assert_eq!(row.faults_first_iteration, Some(90));
         assert_eq!(row.seconds_first_iteration, Some(100e-9));
@@ -268,15 +258,15 @@ mod tests {
     fn a_last_iteration_that_broke_off_is_not_counted() {
         let mut log = log(&[1, 1, 1, 1, 8]);
         log.entries.truncate(4 + 4 * 10 + 5);
-        let row = Row::new("demand", true, &log);
+        let row = Row::new("demand", Outcome::Ok, &log, None);
         assert_eq!((row.iterations, row.faults_per_steady_iteration), (4, Some(10.0)));
     }
 
     #[test]
     fn too_few_iterations_have_no_steady_state() {
-        let row = Row::new("demand", true, &log(&[1, 1]));
+        let row = Row::new("demand", Outcome::Ok, &log(&[1, 1]), None);
         assert_eq!((row.steady_seconds_per_iteration, row.share_of_ideal), (None, None));
-        assert_eq!(Row::new("demand", true, &log(&[])).iterations, 0);
+        assert_eq!(Row::new("demand", Outcome::Ok, &log(&[]), None).iterations, 0);
     }
 
     #[test]
@@ -286,24 +276,22 @@ mod tests {
         log.entries.swap(33, 34);
         log.entries[33].identity = 9;
         log.entries[34].identity = 0;
-        let row = Row::new("demand", true, &log);
+        let row = Row::new("demand", Outcome::Ok, &log, None);
         assert_eq!((row.iterations, row.faults_per_steady_iteration), (5, Some(10.0)));
     }
 
     #[test]
-    fn a_failed_program_ran_out_of_memory_only_if_memory_was_refused() {
-        let mut log = log(&[1; 5]);
-        assert_eq!(Row::new("plain", false, &log).outcome, Outcome::Failed);
-        log.totals.out_of_memory = 1;
-        let row = Row::new("plain", false, &log);
+    fn a_run_that_broke_off_has_no_iterations() {
+        let row = Row::new("plain", Outcome::OutOfMemory, &log(&[1; 5]), Some(5));
         assert_eq!((row.outcome, row.iterations, row.faults_first_iteration), (Outcome::OutOfMemory, 0, None));
-        assert_eq!(Row::new("plain", true, &log).outcome, Outcome::Ok);
     }
 
     #[test]
     fn the_ideal_is_the_row_with_unlimited_memory() {
-        let row =
-            |policy: &str, seconds| Row { steady_seconds_per_iteration: seconds, ..Row::new(policy, true, &log(&[])) };
+        let row = |policy: &str, seconds| Row {
+            steady_seconds_per_iteration: seconds,
+            ..Row::new(policy, Outcome::Ok, &log(&[]), None)
+        };
         let mut rows = [row("plain", None), row("demand", Some(4.0)), row("unlimited", Some(1.0))];
         Row::relate_to_ideal(&mut rows);
         assert_eq!(rows.map(|row| row.share_of_ideal), [None, Some(0.25), Some(1.0)]);
@@ -311,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_gain_is_deepum_over_demand() {
-        let row = |policy, faults: &[u64]| Row::new(policy, true, &log(faults));
+        let row = |policy, faults: &[u64]| Row::new(policy, Outcome::Ok, &log(faults), None);
         let mut rows = [row("demand", &[9, 9, 8, 8, 8]), row("deepum", &[9, 9, 2, 2, 2])];
         rows[1].steady_seconds_per_iteration = Some(40e-9);
         assert_eq!(gain_line(&rows).unwrap(), "deepum: 2.50 times as fast as demand, 25.00 % of its faults\n");
@@ -321,7 +309,10 @@ mod tests {
 
     #[test]
     fn the_table_lines_up_and_names_what_is_missing() {
-        let mut rows = [Row::new("plain", false, &log(&[])), Row::new("demand", true, &log(&[9, 5, 1, 2, 3]))];
+        let mut rows = [
+            Row::new("plain", Outcome::Failed, &log(&[]), None),
+            Row::new("demand", Outcome::Ok, &log(&[9, 5, 1, 2, 3]), None),
+        ];
         rows[1].argument_sets = ArgumentSets { launches: 1, touched: 200, named: 250, missed: 10, exceeding: 60 };
         rows[1].launches_decoded_exactly = 27;
         let text = table(&rows);

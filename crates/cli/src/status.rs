@@ -1,5 +1,6 @@
 //! `deepum status`: asks running programs how they are, over their status sockets, and `deepumd` how its programs share.
 
+use crate::say::say;
 use anyhow::{Context, Result, bail};
 use deepum_core::units::Bytes;
 use deepum_protocol::control;
@@ -44,14 +45,14 @@ pub fn status(args: &StatusArgs) -> Result<ExitCode> {
         }
     }
     if args.json {
-        println!("{}", json!({ "schema": "deepum-status-rows/1", "rows": rows, "daemons": daemons }));
+        say(&format!("{}\n", json!({ "schema": "deepum-status-rows/1", "rows": rows, "daemons": daemons })))?;
     } else {
         let mut pages: Vec<String> = daemons.iter().map(daemon_page).collect();
         pages.extend(rows.iter().map(page));
         if asked.is_empty() {
             pages.push("no program of yours uses a GPU under DeepUM\n".to_owned());
         }
-        print!("{}", pages.join("\n"));
+        say(&pages.join("\n"))?;
     }
     Ok(if rows.len() == asked.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -3,9 +3,10 @@
 //! A TOML file in `benches/paper`. It says what is measured; the code says how, and evaluates the conditions under which
 //! a reason holds. A number of the paper that is not in it is one we have no source for, and the document shows a dash.
 
+use super::reasons::COLUMNS;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Everything that a regeneration does.
@@ -15,6 +16,13 @@ pub struct Manifest {
     /// The device of all rows that name no other: a value of `DEEPUM_EMU`.
     pub device: String,
     pub iterations: u32,
+    /// Variables that make the paper's policy the paper's whole configuration.
+    pub as_in_paper: BTreeMap<String, String>,
+    /// A `DEEPUM_TABLE` that is our default by another name: the same again, to see whether runs repeat.
+    pub again: String,
+    /// What of the paper's evaluation is not here, and why.
+    #[serde(default)]
+    pub left_out: String,
     #[serde(rename = "network")]
     pub networks: Vec<Network>,
     pub fig9a: Speed,
@@ -22,6 +30,7 @@ pub struct Manifest {
     pub tab7: Option<Largest>,
     pub tab4: Tables,
     pub tab5: Faults,
+    pub repeats: Repeats,
     pub fig10: Ablation,
     pub fig11: Degrees,
     pub fig12: Geometries,
@@ -42,16 +51,22 @@ pub struct Network {
     pub args: Vec<String>,
     /// Data set whose shapes the data have, and whose choice that is.
     pub data: String,
+    /// The paper's. None: only its largest batch is looked for.
+    #[serde(default)]
     pub batches: Vec<u32>,
     /// Batches of our own beside the paper's: where our program does not fit, and the paper's are below that.
     #[serde(default)]
     pub more: Vec<u32>,
-    /// The batch of sections that take one; the middle one otherwise.
+    /// The batch of sections that take one: the smallest at which naive unified memory moves anything in a steady iteration. That it is, is
+    /// judged with Fig. 9a.
     pub batch: Option<u32>,
+    /// Where the search for its largest batch begins; at the paper's otherwise.
+    pub start: Option<u32>,
     /// More keys for the device.
     #[serde(default)]
     pub keys: Vec<String>,
     /// How long a run of `one_batch` takes on an idle core, for the estimate of what is left.
+    #[serde(default)]
     pub seconds: f64,
     /// How long the search for its largest batch takes on an idle core, for the same estimate.
     #[serde(default)]
@@ -109,9 +124,7 @@ pub struct Tables {
     pub networks: Vec<String>,
     /// `DEEPUM_TABLE` of the paper's layout.
     pub paper_layout: String,
-    /// One that is our default by another name: the same again, to see whether runs repeat.
-    pub again: String,
-    /// The compact layout takes at most one part in so many of the paper's size.
+    /// The compact layout takes at most one part in so many of the paper's.
     pub parts: f64,
 }
 
@@ -123,6 +136,13 @@ pub struct Faults {
     /// In per cent of naive UM's: of most networks, and of all.
     pub paper_most: f64,
     pub paper_all: f64,
+}
+
+/// The same run twice.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Repeats {
+    pub networks: Vec<String>,
 }
 
 /// Fig. 10.
@@ -191,10 +211,31 @@ pub struct Why {
     /// Row IDs, or what they begin with.
     pub rows: Vec<String>,
     pub when: When,
+    /// Columns that must be at least, and at most, so much (`reasons::COLUMNS`).
+    #[serde(default)]
+    pub at_least: BTreeMap<String, f64>,
+    #[serde(default)]
+    pub at_most: BTreeMap<String, f64>,
     pub text: String,
 }
 
-/// What must hold of a row for a reason to be one.
+impl Why {
+    /// A reason that would hold of every row that differs explains none.
+    fn check(&self) -> Result<()> {
+        let columns: Vec<&String> = self.at_least.keys().chain(self.at_most.keys()).collect();
+        ensure!(!columns.is_empty(), "why {:?}: no condition on a column", self.rows);
+        for column in columns {
+            ensure!(
+                COLUMNS.contains(&column.as_str()),
+                "why {:?}: no column {column}; there are {COLUMNS:?}",
+                self.rows
+            );
+        }
+        Ok(())
+    }
+}
+
+/// On which side of the paper's a row must be for a reason to be one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
@@ -204,8 +245,6 @@ pub enum When {
     Above,
     /// Either.
     Differs,
-    /// Ours is less, and the link is busy for at least four fifths of an iteration.
-    BelowAndLinkBound,
 }
 
 impl Manifest {
@@ -221,7 +260,9 @@ impl Manifest {
         ensure!(self.iterations >= 4, "iterations = {}: at least 4, or there is no steady state", self.iterations);
         ensure!(self.sensitivity.iterations >= 4, "sensitivity.iterations: at least 4");
         for (n, network) in self.networks.iter().enumerate() {
-            ensure!(!network.batches.is_empty() && !network.batches.contains(&0), "{}: no batches", network.id);
+            ensure!(!network.all_batches().any(|batch| batch == 0), "{}: a batch of 0", network.id);
+            let one = network.batch.is_none_or(|batch| network.all_batches().any(|other| other == batch));
+            ensure!(one, "{}: batch = {:?} is none of its batches", network.id, network.batch);
             ensure!(network.step > 0, "{}: step = 0", network.id);
             ensure!(!self.networks[..n].iter().any(|other| other.id == network.id), "two networks {}", network.id);
         }
@@ -229,15 +270,21 @@ impl Manifest {
             &self.fig9a.networks,
             &self.tab4.networks,
             &self.tab5.networks,
+            &self.repeats.networks,
             &self.fig10.networks,
             &self.fig11.networks,
             &self.fig12.networks,
             &self.remedies.networks,
             &self.sensitivity.networks,
         ];
-        let largest = [&self.tab3, &self.tab7].into_iter().flatten().map(|table| &table.networks);
-        for id in lists.into_iter().chain(largest).flatten() {
-            self.find(id)?;
+        for id in lists.into_iter().flatten() {
+            ensure!(self.find(id)?.batch.is_some(), "{id}: a section that runs it needs its batch");
+        }
+        for id in [&self.tab3, &self.tab7].into_iter().flatten().flat_map(|table| &table.networks) {
+            ensure!(self.find(id)?.first_guess().is_some(), "{id}: a search for its largest batch needs a start");
+        }
+        for why in &self.why {
+            why.check()?;
         }
         ensure!(!self.fig10.steps.is_empty(), "fig10 has no steps");
         Ok(())
@@ -262,14 +309,23 @@ impl Network {
         self.batches.iter().chain(&self.more).copied()
     }
 
-    /// The smallest and the largest of them.
-    pub fn outer_batches(&self) -> impl Iterator<Item = u32> {
-        let (least, most) = (self.all_batches().min(), self.all_batches().max());
-        least.into_iter().chain(most.filter(|_| most != least))
+    /// The smallest and the largest of the paper's, between or behind them that of sections that take one.
+    pub fn table_batches(&self) -> BTreeSet<u32> {
+        self.batches.iter().min().into_iter().chain(self.batches.iter().max()).copied().chain(self.batch).collect()
     }
 
     /// The batch of sections that take one.
     pub fn one_batch(&self) -> u32 {
-        self.batch.unwrap_or(self.batches[self.batches.len() / 2])
+        self.batch.expect("every network that such a section names was seen to have one when the manifest was read")
+    }
+
+    /// Where a search for its largest batch begins.
+    pub fn first_guess(&self) -> Option<u32> {
+        self.paper.largest.or(self.start)
+    }
+
+    /// A batch as the document names it.
+    pub fn batch_name(&self, batch: u32) -> String {
+        format!("{batch}{}", if self.more.contains(&batch) { " (ours)" } else { "" })
     }
 }

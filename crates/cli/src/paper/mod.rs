@@ -1,6 +1,6 @@
 //! `deepum paper`: the evaluation of the DeepUM paper (ASPLOS'23), regenerated on the emulated device.
 //!
-//! `manifest` says what is measured and what the paper says, `plan` makes rows and runs of it, `pool` carries the runs out
+//! `manifest` says what is measured and what the paper says, `plan` makes rows of it and `run` the runs they need, `pool` carries those out
 //! (`one` by one, or as a `search`) and keeps them (`store`), `report` writes the document and judges it (`limits`, `reasons`).
 //! Nothing here decides a figure: those come from the flight log of the device and the status of the engine.
 
@@ -11,11 +11,13 @@ mod plan;
 mod pool;
 mod reasons;
 mod report;
+mod run;
 mod search;
 mod sections;
 mod store;
 
 use crate::libraries::Libraries;
+use crate::say::say;
 use anyhow::{Context, Result, bail, ensure};
 use deepum_emu_device::config::Config;
 use deepum_model::Profile;
@@ -39,7 +41,7 @@ pub struct PaperArgs {
     /// A few small networks on tiny devices, in seconds: shows that everything works, and no figure of the paper
     #[arg(long)]
     smoke: bool,
-    /// Where results are kept, and looked for, and the document is written
+    /// Where results are kept, and looked for, and the document is written; relative to the current folder
     #[arg(long, value_name = "DIR", default_value = "out/paper")]
     out: PathBuf,
     /// Programs that run at a time
@@ -63,19 +65,19 @@ pub fn paper(args: &PaperArgs) -> Result<ExitCode> {
     }
     let rows = plan::choose(all, &args.only)?;
     if args.list {
-        rows.iter().for_each(|row| println!("{}", row.id));
+        say(&rows.iter().map(|row| row.id.clone() + "\n").collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
     let python = args.python.clone().unwrap_or_else(|| root.join(".venv/bin/python"));
     let versions = versions(&python)?;
     let libraries = Libraries::find()?;
-    let build = store::fingerprint(&deciding_files(&libraries, &scripts, &python)?)?;
+    let deepum = std::env::current_exe().context("cannot tell where the deepum executable is")?;
+    let build = store::fingerprint(&versions, &deciding_files(&libraries, &scripts, &python, &deepum)?)?;
     let store = store::Store::open(&args.out, &build)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
     }
-    let deepum = std::env::current_exe().context("cannot tell where the deepum executable is")?;
     let bench = Bench { libraries: &libraries, scripts, python, deepum, interrupted: &interrupted };
     let done = pool::carry_out(&manifest, &rows, &bench, &store, usize::from(args.jobs))?;
 
@@ -90,9 +92,9 @@ pub fn paper(args: &PaperArgs) -> Result<ExitCode> {
         places.push(published);
     }
     done.failures.iter().for_each(|failure| eprintln!("deepum: failed: {failure}"));
-    print!("{}", document.summary);
     let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-    println!("{} runs made, {} in all; written: {}", done.fresh, done.runs.len(), places.join(", "));
+    let last = format!("{} runs made, {} in all; written: {}\n", done.fresh, done.runs.len(), places.join(", "));
+    say(&(document.summary + &last))?;
     Ok(if done.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -108,9 +110,9 @@ fn repository() -> Result<PathBuf> {
     )
 }
 
-/// What decides a run's figures, beside the run itself: the libraries it runs on, its scripts, its PyTorch.
-fn deciding_files(libraries: &Libraries, scripts: &Path, python: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = vec![libraries.path("libdeepum.so")?, libraries.path("libdeepum_emu_node.so")?];
+/// The files that decide a run's figures, beside the run itself: the libraries it runs on, what counts, its scripts.
+fn deciding_files(libraries: &Libraries, scripts: &Path, python: &Path, deepum: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = vec![deepum.to_owned(), libraries.path("libdeepum.so")?, libraries.path("libdeepum_emu_node.so")?];
     let mut vendor: Vec<PathBuf> = std::fs::read_dir(libraries.vendor_links()?)?
         .map(|entry| Ok(entry?.path().canonicalize()?))
         .collect::<Result<_>>()?;
@@ -121,7 +123,7 @@ fn deciding_files(libraries: &Libraries, scripts: &Path, python: &Path) -> Resul
     vendor.sort();
     vendor.dedup();
     files.append(&mut vendor);
-    // What `scripts/setup` made the environment from; another Python says its versions in the document.
+    // What `scripts/setup` made the environment from: more than the versions tell.
     files.extend(python.ancestors().nth(2).map(|venv| venv.join(".stamp")).filter(|stamp| stamp.is_file()));
     Ok(files)
 }

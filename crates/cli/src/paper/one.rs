@@ -1,10 +1,11 @@
 //! One run, measured: the program is started, its flight log and its engine's status are read at its end.
 //!
-//! Nothing of the caller's `DEEPUM_*` reaches it, so a run is what its description says, and virtual time makes the
-//! figures the same whenever and wherever that is.
+//! Nothing of what the caller has set for DeepUM, PyTorch or CUDA reaches it, so a run is what its description says. The device is
+//! deterministic: the same calls give the same figures, whenever and wherever they are made. What PyTorch leaves unwritten in a kernel's
+//! arguments differs from run to run, and so may figures.
 
-use super::plan::{Mode, Run};
-use crate::child::{Watched, last_words};
+use super::run::Run;
+use crate::child::{self, Watched, last_words};
 use crate::gpu::Gpu;
 use crate::launch::Launch;
 use crate::libraries::Libraries;
@@ -22,13 +23,11 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// What a run did. Figures that it did not get to are absent.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
-    pub outcome: Ended,
-    /// What it said last, if it ended early.
+    pub outcome: Outcome,
+    /// How it ended and what it said last, if it did not end well.
     pub words: String,
-    pub iterations: usize,
-    pub seconds_first: Option<f64>,
     /// Of an iteration, from the third on; so are faults and bytes.
     pub seconds: Option<f64>,
     pub faults_first: Option<u64>,
@@ -36,30 +35,26 @@ pub struct Measured {
     pub bytes_h2d: Option<f64>,
     pub bytes_d2h: Option<f64>,
     pub peak_managed: u64,
-    pub launches: u64,
-    pub launches_exact: u64,
-    /// Of the correlation tables, at the end.
-    pub tables: Option<TableSizes>,
-    /// Real time it took, and processor time.
-    pub wall_seconds: f64,
+    /// Share of its launches of which the device knew exactly what they touch.
+    pub exact: f64,
+    /// What the engine says of the whole run, where there is one.
+    pub engine: Option<Engine>,
+    /// Real processor time it took.
     pub cpu_seconds: f64,
 }
 
-/// How a run ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ended {
-    Ok,
-    OutOfMemory,
-    Failed,
-}
-
-/// The correlation tables as the engine reports them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct TableSizes {
-    pub bytes: u64,
+/// From the engine's status at the end of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Engine {
+    pub table_bytes: u64,
     pub exec_ids: u64,
     pub block_tables: u64,
+    /// UM blocks that faulted, once for each batch of faults.
+    pub faulted: u64,
+    /// Of these, those left out of the plan on purpose, to see whether they are used.
+    pub left_out: u64,
+    /// Predicted fetches that the fault came before.
+    pub late: u64,
 }
 
 /// What all runs have in common.
@@ -90,12 +85,8 @@ impl Bench<'_> {
         let started = Instant::now();
         let (log, output, status) = (scratch.join("flight.log"), scratch.join("output"), scratch.join("status.json"));
         let gpu = Gpu::Emulated(run.device.clone());
-        let shim = matches!(run.mode, Mode::Demand | Mode::DeepUm);
-        let policy = match run.mode {
-            Mode::Demand => Some("demand"),
-            Mode::DeepUm => Some("deepum"),
-            Mode::Plain | Mode::Unlimited => None,
-        };
+        let policy = run.mode.policy();
+        let shim = policy.is_some();
         let launch =
             Launch { libraries: self.libraries, gpu: &gpu, shim, policy, budget: None, flight_log: Some(&log) };
         let mut words: Vec<OsString> = vec![self.python.clone().into(), self.scripts.join(&run.script).into()];
@@ -105,7 +96,8 @@ impl Bench<'_> {
         if shim {
             words.extend(["--status".into(), self.deepum.clone().into(), status.clone().into()]);
         }
-        let mut child = Watched::start(&launch, &words, &output, &environment(run))?;
+        let mut child =
+            Watched::start(&launch, &words, &output, &environment(run, std::env::vars_os().map(|(name, _)| name)))?;
         let mut cpu_seconds = 0.0;
         let ended = loop {
             cpu_seconds = child.cpu_seconds().unwrap_or(cpu_seconds);
@@ -116,57 +108,49 @@ impl Bench<'_> {
                 bail!("interrupted");
             }
             if started.elapsed() > PATIENCE {
-                bail!("not ended after {} s; its last words: {}", PATIENCE.as_secs(), last_words(&output));
+                bail!("not ended after {} s", PATIENCE.as_secs());
             }
             std::thread::sleep(Duration::from_millis(50));
         };
         let flight = FlightLog::open(&log)
-            .with_context(|| format!("it never reached the emulated device: {}", last_words(&output)))?;
-        let row = Row::new("", ended.success(), &flight);
-        let mut said = if ended.success() { String::new() } else { last_words(&output) };
-        let mut outcome = match row.outcome {
-            Outcome::Ok => Ended::Ok,
-            Outcome::OutOfMemory => Ended::OutOfMemory,
-            // What the shim refuses for want of host memory never reaches the device.
-            Outcome::Failed if said.contains("CUDA out of memory") => Ended::OutOfMemory,
-            Outcome::Failed => Ended::Failed,
-        };
-        if outcome == Ended::Ok && run.iterations >= 4 && row.steady_seconds_per_iteration.is_none() {
-            outcome = Ended::Failed;
-            "no iterations could be told apart in its launches".clone_into(&mut said);
+            .with_context(|| format!("it never reached the emulated device: {}", last_words(ended, &output)))?;
+        let row = Row::new("", child::outcome(ended, &output), &flight, Some(run.iterations as usize));
+        let (mut outcome, mut words) = (row.outcome, String::new());
+        if outcome != Outcome::Ok {
+            words = last_words(ended, &output);
+        } else if row.iterations != run.iterations as usize {
+            outcome = Outcome::Failed;
+            words = format!("its {} iterations cannot be told apart in its launches", run.iterations);
         }
-        let tables = match (shim && outcome == Ended::Ok).then(|| std::fs::read_to_string(&status)) {
-            Some(text) => Some(table_sizes(&text.context("it left no status")?)?),
+        let engine = match (shim && outcome == Outcome::Ok).then(|| std::fs::read_to_string(&status)) {
+            Some(text) => Some(engine(&text.context("it left no status")?)?),
             None => None,
         };
         Ok(Measured {
             outcome,
-            words: said,
-            iterations: row.iterations,
-            seconds_first: row.seconds_first_iteration,
+            words,
             seconds: row.steady_seconds_per_iteration,
             faults_first: row.faults_first_iteration,
             faults: row.faults_per_steady_iteration,
             bytes_h2d: row.bytes_h2d_per_steady_iteration,
             bytes_d2h: row.bytes_d2h_per_steady_iteration,
             peak_managed: flight.totals.peak_managed,
-            launches: row.launches,
-            launches_exact: row.launches_decoded_exactly,
-            tables,
-            wall_seconds: started.elapsed().as_secs_f64(),
+            exact: row.launches_decoded_exactly as f64 / row.launches.max(1) as f64,
+            engine,
             cpu_seconds,
         })
     }
 }
 
-/// Nothing of the caller's DeepUM, one thread for what PyTorch computes on the host, no way to the network.
-fn environment(run: &Run) -> Vec<(OsString, Option<OsString>)> {
+/// Nothing of what the caller has set for DeepUM, PyTorch or CUDA; one thread for what PyTorch computes on the host; no way to the network.
+fn environment(run: &Run, callers: impl Iterator<Item = OsString>) -> Vec<(OsString, Option<OsString>)> {
     // Those that `Launch` sets are not the caller's.
     let ours = ["DEEPUM", "DEEPUM_POLICY", "DEEPUM_EMU", "DEEPUM_EMU_LOG"];
-    let callers = std::env::vars_os()
-        .map(|(name, _)| name)
-        .filter(|name| name.to_str().is_some_and(|n| n.starts_with("DEEPUM") && !ours.contains(&n)));
-    let mut env: Vec<(OsString, Option<OsString>)> = callers.map(|name| (name, None)).collect();
+    let theirs = ["DEEPUM", "PYTORCH_", "TORCH_", "CUDA_"];
+    let removed = |name: &OsString| {
+        name.to_str().is_some_and(|n| theirs.iter().any(|prefix| n.starts_with(prefix)) && !ours.contains(&n))
+    };
+    let mut env: Vec<(OsString, Option<OsString>)> = callers.filter(removed).map(|name| (name, None)).collect();
     let fixed =
         [("HF_HUB_OFFLINE", "1"), ("OMP_NUM_THREADS", "1"), ("PYTHONHASHSEED", "0"), ("PYTHONDONTWRITEBYTECODE", "1")];
     env.extend(fixed.map(|(name, value)| (name.into(), Some(value.into()))));
@@ -174,10 +158,57 @@ fn environment(run: &Run) -> Vec<(OsString, Option<OsString>)> {
     env
 }
 
-/// The tables in the answer of `deepum status --json`.
-fn table_sizes(text: &str) -> Result<TableSizes> {
+/// What the answer of `deepum status --json` says.
+fn engine(text: &str) -> Result<Engine> {
     let all: serde_json::Value = serde_json::from_str(text).context("its status is not JSON")?;
     let status = Status::parse(&all["rows"][0].to_string()).context("its status")?;
+    let counter =
+        |name: &str| status.counters.get(name).copied().with_context(|| format!("its status has no counter {name}"));
     let t = &status.tables;
-    Ok(TableSizes { bytes: t.bytes, exec_ids: t.exec_ids, block_tables: t.block_tables })
+    Ok(Engine {
+        table_bytes: t.bytes,
+        exec_ids: t.exec_ids,
+        block_tables: t.block_tables,
+        faulted: counter("fault_blocks")?,
+        left_out: counter("doubted_used")?,
+        late: status.prefetch.late,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::run::Mode;
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn what_the_caller_has_set_for_the_runs_subjects_is_taken_away() {
+        let env = BTreeMap::from([("DEEPUM_DEGREE".to_owned(), "8".to_owned())]);
+        let run = Run {
+            network: String::new(),
+            script: String::new(),
+            args: Vec::new(),
+            batch: 1,
+            iterations: 6,
+            device: String::new(),
+            mode: Mode::DeepUm,
+            env,
+        };
+        let callers =
+            ["PATH", "PYTORCH_CUDA_ALLOC_CONF", "CUDA_VISIBLE_DEVICES", "TORCH_LOGS", "DEEPUM_DEGREE", "DEEPUM_EMU"];
+        let env: Vec<_> = environment(&run, callers.iter().map(OsString::from));
+        let removed: Vec<_> = env.iter().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
+        assert_eq!(removed, ["PYTORCH_CUDA_ALLOC_CONF", "CUDA_VISIBLE_DEVICES", "TORCH_LOGS", "DEEPUM_DEGREE"]);
+        assert_eq!(env.last().unwrap(), &("DEEPUM_DEGREE".into(), Some("8".into())), "the run's own is set after");
+    }
+
+    #[test]
+    fn counters_are_read_and_a_missing_one_is_named() {
+        let mut status = Status::new(1);
+        status.counters = BTreeMap::from([("fault_blocks".to_owned(), 7), ("doubted_used".to_owned(), 3)]);
+        let text = |status: &Status| serde_json::json!({ "rows": [status] }).to_string();
+        assert_eq!(engine(&text(&status)).unwrap(), Engine { faulted: 7, left_out: 3, ..Engine::default() });
+        status.counters.remove("doubted_used");
+        assert!(engine(&text(&status)).unwrap_err().to_string().contains("no counter doubted_used"));
+    }
 }

@@ -1,42 +1,8 @@
-//! Which rows there are, and which runs each of them needs.
-//!
-//! A *run* is one program on one device under one configuration: the unit that is measured, kept and shared between
-//! rows. A *row* is one line of the document; `--only` picks rows.
+//! Which rows there are, and which runs each of them needs. A *row* is one line of the document; `--only` picks rows.
 
 use super::manifest::{Manifest, Network};
-use crate::compare::UNLIMITED;
+use super::run::{AS_IS, Mode, Run};
 use anyhow::{Result, bail};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-
-/// The scale that changes nothing.
-pub const AS_IS: &str = "as-is";
-
-/// Who manages memory in a run.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Nobody: device memory as PyTorch asks for it.
-    Plain,
-    /// Naive unified memory.
-    Demand,
-    DeepUm,
-    /// A device with room for everything: the ideal.
-    Unlimited,
-}
-
-/// One program, run once.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct Run {
-    pub network: String,
-    pub script: String,
-    pub args: Vec<String>,
-    pub batch: u32,
-    pub iterations: u32,
-    pub device: String,
-    pub mode: Mode,
-    pub env: BTreeMap<String, String>,
-}
 
 /// The parts of the document, in its order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -46,6 +12,7 @@ pub enum Section {
     Tab7,
     Tab4,
     Tab5,
+    Repeats,
     Fig10,
     Fig11,
     Fig12,
@@ -54,12 +21,13 @@ pub enum Section {
 }
 
 impl Section {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Fig9a,
         Self::Tab3,
         Self::Tab7,
         Self::Tab4,
         Self::Tab5,
+        Self::Repeats,
         Self::Fig10,
         Self::Fig11,
         Self::Fig12,
@@ -74,6 +42,7 @@ impl Section {
             Self::Tab7 => "tab7",
             Self::Tab4 => "tab4",
             Self::Tab5 => "tab5",
+            Self::Repeats => "repeats",
             Self::Fig10 => "fig10",
             Self::Fig11 => "fig11",
             Self::Fig12 => "fig12",
@@ -89,6 +58,7 @@ impl Section {
             Self::Tab7 => "Table 7: largest batch on the small card",
             Self::Tab4 => "Table 4: size of the correlation tables",
             Self::Tab5 => "Table 5: page faults in an iteration",
+            Self::Repeats => "The same run twice: what is chance",
             Self::Fig10 => "Fig. 10: what each part does",
             Self::Fig11 => "Fig. 11: how far ahead",
             Self::Fig12 => "Fig. 12 and Table 6: thirteen table geometries",
@@ -108,30 +78,11 @@ pub struct Row {
     pub batch: u32,
     /// What the section varies: a degree, a geometry, a remedy, a scaled number.
     pub vary: String,
-    /// Empty for rows that search.
+    /// Rows that search make more.
     pub runs: Vec<Run>,
 }
 
 impl Manifest {
-    /// A run of a network as it stands.
-    pub fn run(&self, network: &Network, batch: u32, mode: Mode) -> Run {
-        let mut run = Run {
-            network: network.id.clone(),
-            script: network.script.clone(),
-            args: network.args.clone(),
-            batch,
-            iterations: self.iterations,
-            device: self.device.clone(),
-            mode,
-            env: BTreeMap::new(),
-        };
-        network.keys.iter().for_each(|key| run.add_key(key));
-        if mode == Mode::Unlimited {
-            run.add_key(UNLIMITED);
-        }
-        run
-    }
-
     /// Every row, in the document's order.
     pub fn rows(&self) -> Vec<Row> {
         let mut rows = Vec::new();
@@ -148,49 +99,63 @@ impl Manifest {
         };
         for network in self.each(&self.fig9a.networks) {
             for batch in network.all_batches() {
-                let runs = [Mode::Demand, Mode::DeepUm, Mode::Unlimited].map(|mode| self.run(network, batch, mode));
-                add(Section::Fig9a, network, batch, String::new(), runs.to_vec());
+                let runs = self.runs(network, batch, &[Mode::Demand, Mode::DeepUm, Mode::Unlimited]);
+                add(Section::Fig9a, network, batch, String::new(), runs);
             }
         }
         for (section, table) in [(Section::Tab3, &self.tab3), (Section::Tab7, &self.tab7)] {
-            let networks = table.iter().flat_map(|table| self.each(&table.networks));
-            networks.for_each(|network| add(section, network, 0, String::new(), Vec::new()));
+            for (table, network) in table.iter().flat_map(|table| self.each(&table.networks).map(move |n| (table, n))) {
+                // What a program needs at the paper's largest batch says whether the host bounds it there.
+                let largest = network.paper.largest.filter(|_| table.paper);
+                let runs = largest.and_then(|batch| self.roomy_probe(network, table, batch).ok()).into_iter().collect();
+                add(section, network, 0, String::new(), runs);
+            }
         }
         for network in self.each(&self.tab4.networks) {
-            for batch in network.outer_batches() {
+            for batch in network.table_batches() {
                 let ours = self.run(network, batch, Mode::DeepUm);
-                let with = |table: &str| ours.clone().with("DEEPUM_TABLE", table);
-                let mut runs = vec![ours.clone(), with(&self.tab4.paper_layout)];
-                runs.extend((batch == network.one_batch()).then(|| with(&self.tab4.again)));
+                let layout = ours.clone().with("DEEPUM_TABLE", &self.tab4.paper_layout);
+                let mut runs = vec![ours, layout];
+                if batch == network.one_batch() {
+                    runs.extend([self.twice(network)[1].clone(), self.run(network, batch, Mode::AsInPaper)]);
+                }
                 add(Section::Tab4, network, batch, String::new(), runs);
             }
         }
         for network in self.each(&self.tab5.networks) {
             for batch in network.all_batches() {
-                let runs = [Mode::Demand, Mode::DeepUm].map(|mode| self.run(network, batch, mode));
-                add(Section::Tab5, network, batch, String::new(), runs.to_vec());
+                let runs = self.runs(network, batch, &[Mode::Demand, Mode::DeepUm]);
+                add(Section::Tab5, network, batch, String::new(), runs);
             }
         }
+        for network in self.each(&self.repeats.networks) {
+            add(Section::Repeats, network, network.one_batch(), String::new(), self.twice(network).to_vec());
+        }
+        // Behind a section's own runs those that tell what is chance.
         for network in self.each(&self.fig10.networks) {
             let batch = network.one_batch();
             let steps = self.fig10.steps.iter().map(|step| self.run(network, batch, Mode::DeepUm).with_all(&step.env));
-            let runs = std::iter::once(self.run(network, batch, Mode::Demand)).chain(steps).collect();
+            let runs = std::iter::once(self.run(network, batch, Mode::Demand))
+                .chain(steps)
+                .chain(self.twice(network))
+                .collect();
             add(Section::Fig10, network, batch, String::new(), runs);
         }
         for &degree in &self.fig11.degrees {
             for network in self.each(&self.fig11.networks) {
                 let batch = network.one_batch();
-                let ours = self.run(network, batch, Mode::DeepUm);
+                let [ours, again] = self.twice(network);
                 let run = ours.clone().with("DEEPUM_DEGREE", &degree.to_string());
-                let runs = vec![run, self.run(network, batch, Mode::Demand), ours];
+                let runs = vec![run, self.run(network, batch, Mode::Demand), ours, again];
                 add(Section::Fig11, network, batch, degree.to_string(), runs);
             }
         }
         for geometry in &self.fig12.geometries {
             for network in self.each(&self.fig12.networks) {
                 let batch = network.one_batch();
-                let run = self.run(network, batch, Mode::DeepUm).with("DEEPUM_TABLE", geometry);
-                let runs = vec![run, self.run(network, batch, Mode::Demand)];
+                let [ours, again] = self.twice(network);
+                let run = ours.clone().with("DEEPUM_TABLE", geometry);
+                let runs = vec![run, self.run(network, batch, Mode::Demand), ours, again];
                 add(Section::Fig12, network, batch, geometry.replace(',', "x"), runs);
             }
         }
@@ -218,35 +183,14 @@ impl Manifest {
         rows
     }
 
-    /// A run with a number of the device scaled; [`AS_IS`] scales none.
-    pub fn scaled(&self, network: &Network, mode: Mode, scale: &str) -> Run {
-        let mut run = self.run(network, network.one_batch(), mode);
-        run.iterations = self.sensitivity.iterations;
-        if scale != AS_IS {
-            run.add_key(&format!("scale={scale}"));
-        }
-        run
+    /// A network's runs in these modes, and behind them, at the batch of sections that take one, in the paper's.
+    fn runs(&self, network: &Network, batch: u32, modes: &[Mode]) -> Vec<Run> {
+        let paper = (batch == network.one_batch()).then_some(Mode::AsInPaper);
+        modes.iter().copied().chain(paper).map(|mode| self.run(network, batch, mode)).collect()
     }
 
     fn each<'a>(&'a self, ids: &'a [String]) -> impl Iterator<Item = &'a Network> {
         ids.iter().map(|id| self.network(id))
-    }
-}
-
-impl Run {
-    pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.env.insert(name.to_owned(), value.to_owned());
-        self
-    }
-
-    pub fn with_all(mut self, env: &BTreeMap<String, String>) -> Self {
-        self.env.extend(env.clone());
-        self
-    }
-
-    pub fn add_key(&mut self, key: &str) {
-        self.device.push(if self.device.contains(':') { ',' } else { ':' });
-        self.device.push_str(key);
     }
 }
 

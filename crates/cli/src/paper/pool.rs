@@ -4,19 +4,18 @@
 //! an hour is not lost to one row. Interrupted, the running programs are killed and what was measured stays.
 
 use super::manifest::{Largest, Manifest};
-use super::one::{Bench, Ended, Measured};
-use super::plan::{Mode, Row, Run, Section};
+use super::one::{Bench, Measured};
+use super::plan::{Row, Section};
+use super::run::{Mode, Run};
 use super::search::{self, Found};
 use super::store::Store;
 use crate::progress::Progress;
+use crate::rows::Outcome;
 use anyhow::{Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-/// A card on which nothing moves has all of the host's memory but one part in so many: what it holds is less than what the host does.
-const ROOMY: u64 = 512;
 
 /// What a run in which nothing moves costs of one in which much does.
 const UNMANAGED: f64 = 0.3;
@@ -47,9 +46,9 @@ impl Job<'_> {
                 let network = manifest.network(&run.network);
                 let share = match run.mode {
                     Mode::Plain | Mode::Unlimited => UNMANAGED,
-                    Mode::Demand | Mode::DeepUm => f64::from(run.iterations) / iterations,
+                    Mode::Demand | Mode::DeepUm | Mode::AsInPaper => f64::from(run.iterations) / iterations,
                 };
-                network.seconds * share * f64::from(run.batch) / f64::from(network.one_batch())
+                network.seconds * share * f64::from(run.batch) / f64::from(network.batch.unwrap_or(run.batch))
             }
             Job::Search(row, _) => manifest.network(&row.network).search_seconds,
         }
@@ -148,30 +147,23 @@ fn carry_out_one(job: &Job<'_>, manifest: &Manifest, bench: &Bench<'_>, store: &
     match job {
         Job::Run(run) => {
             let measured = known_or_measured(run, bench, store, &mut done)?;
-            if measured.outcome == Ended::Failed {
-                bail!("{}: {}", described(run), measured.words);
+            if measured.outcome == Outcome::Failed {
+                bail!("{}: {}", run.described(), measured.words);
             }
         }
         Job::Search(row, table) => {
             let network = manifest.network(&row.network);
-            let mut run = manifest.run(network, 0, Mode::DeepUm);
-            run.device.clone_from(&table.device);
-            network.keys.iter().for_each(|key| run.add_key(key));
-            run.iterations = 2;
-            let room = super::host_memory(&table.device)?;
-            // Where it is the host that refuses, a card with nearly its memory refuses at the same place, in a fraction of the time:
-            // nothing moves. What that one says is then tried on the device itself.
-            let mut roomy = run.clone();
-            roomy.add_key(&format!("memory={}", room - room / ROOMY));
-            let mut searched = |run: &mut Run, first: &[u32]| {
-                search::largest(network.step, first, room as f64, &mut |batch| {
-                    run.batch = batch;
-                    known_or_measured(run, bench, store, &mut done)
+            let room = super::host_memory(&table.device)? as f64;
+            let first = network.first_guess().expect("the manifest was checked for one");
+            let mut searched = |first: &[u32], run: &dyn Fn(u32) -> Result<Run>| {
+                search::largest(network.step, first, room, &mut |batch| {
+                    known_or_measured(&run(batch)?, bench, store, &mut done)
                 })
             };
-            let first = network.paper.largest.unwrap_or(network.batches[0]);
-            let found =
-                searched(&mut roomy, &[first]).and_then(|likely| searched(&mut run, &[likely.largest, likely.refused]));
+            // What the card on which nothing moves says is then tried on the device itself.
+            let found = searched(&[first], &|batch| manifest.roomy_probe(network, table, batch)).and_then(|likely| {
+                searched(&[likely.largest, likely.refused], &|batch| Ok(manifest.probe(network, table, batch)))
+            });
             match found {
                 Ok(found) => drop(done.largest.insert(row.id.clone(), found)),
                 Err(error) => done.failures.push(format!("{}: {error:#}", row.id)),
@@ -186,8 +178,9 @@ fn known_or_measured(run: &Run, bench: &Bench<'_>, store: &Store, done: &mut Don
         Some(known) => known,
         None => {
             let scratch = tempfile::tempdir()?;
-            let measured =
-                bench.measure(run, scratch.path()).map_err(|error| anyhow::anyhow!("{}: {error:#}", described(run)))?;
+            let measured = bench
+                .measure(run, scratch.path())
+                .map_err(|error| anyhow::anyhow!("{}: {error:#}", run.described()))?;
             store.put(run, measured.clone())?;
             done.fresh += 1;
             measured
@@ -197,27 +190,8 @@ fn known_or_measured(run: &Run, bench: &Bench<'_>, store: &Store, done: &mut Don
     Ok(measured)
 }
 
-/// A run in a person's words.
-pub fn described(run: &Run) -> String {
-    let mut text = format!("{}, batch {}, {}", run.network, run.batch, mode_name(run.mode));
-    run.env.iter().for_each(|(name, value)| text += &format!(", {name}={value}"));
-    if let Some(remedy) = run.args.iter().position(|arg| arg == "--remedy") {
-        text += &format!(", {}", run.args[remedy + 1]);
-    }
-    text + ", on " + &run.device
-}
-
-fn mode_name(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Plain => "plain",
-        Mode::Demand => "demand",
-        Mode::DeepUm => "deepum",
-        Mode::Unlimited => "unlimited",
-    }
-}
-
 /// `75 s`, `12 min`, `1 h 05 min`.
-fn spoken(seconds: f64) -> String {
+pub fn spoken(seconds: f64) -> String {
     let seconds = Duration::from_secs_f64(seconds.max(0.0) + 0.5).as_secs();
     match seconds {
         0..=89 => format!("{seconds} s"),

@@ -4,7 +4,8 @@
 //! has; after a few such guesses the interval is halved, so that a wrong line costs little. A search that is told where another one
 //! ended tries that answer and the batch above it first: where they hold, it is over.
 
-use super::one::{Ended, Measured};
+use super::one::Measured;
+use crate::rows::Outcome;
 use anyhow::{Result, bail};
 
 /// No batch is larger.
@@ -33,14 +34,17 @@ pub fn largest(step: u32, first: &[u32], room: f64, probe: &mut dyn FnMut(u32) -
     loop {
         let measured = probe(next)?;
         match measured.outcome {
-            Ended::Ok => fits.push((next, measured.peak_managed as f64)),
-            Ended::OutOfMemory => refused = Some(refused.map_or(next, |r: u32| r.min(next))),
-            Ended::Failed => bail!("batch {next}: {}", measured.words),
+            Outcome::Ok => fits.push((next, measured.peak_managed as f64)),
+            Outcome::OutOfMemory => refused = Some(refused.map_or(next, |r: u32| r.min(next))),
+            Outcome::Failed => bail!("batch {next}: {}", measured.words),
         }
         fits.sort_unstable_by_key(|(batch, _)| *batch);
         let low = fits.last().map_or(0, |(batch, _)| *batch);
-        let high = refused.unwrap_or(MOST);
-        if high - low <= step {
+        if refused.is_none() && low >= MOST / step * step {
+            bail!("a batch of {low} trains, and a larger one is not tried");
+        }
+        let high = refused.unwrap_or(MOST + 1);
+        if refused.is_some() && high - low <= step {
             if low == 0 {
                 bail!("not even a batch of {high} trains");
             }
@@ -85,24 +89,8 @@ mod tests {
         let found = largest(step, first, 1000.0, &mut |batch| {
             asked.push(batch);
             let needs = base + each * f64::from(batch);
-            let outcome = if needs <= 1000.0 { Ended::Ok } else { Ended::OutOfMemory };
-            Ok(Measured {
-                outcome,
-                words: String::new(),
-                iterations: 2,
-                seconds_first: None,
-                seconds: None,
-                faults_first: None,
-                faults: None,
-                bytes_h2d: None,
-                bytes_d2h: None,
-                peak_managed: needs as u64,
-                launches: 1,
-                launches_exact: 1,
-                tables: None,
-                wall_seconds: 0.0,
-                cpu_seconds: 0.0,
-            })
+            let outcome = if needs <= 1000.0 { Outcome::Ok } else { Outcome::OutOfMemory };
+            Ok(Measured { outcome, peak_managed: needs as u64, ..Measured::default() })
         });
         (found, asked)
     }
@@ -139,6 +127,16 @@ mod tests {
             let (found, asked) = search(&told, 1, 0.0, 50.0);
             assert_eq!(found.unwrap(), Found { largest: 20, refused: 21 }, "{told:?}: {asked:?}");
         }
+    }
+
+    #[test]
+    fn what_was_never_tried_is_not_claimed_to_be_refused() {
+        for step in [1, 100] {
+            let (found, asked) = search(&[4], step, 0.0, 0.0);
+            assert!(found.unwrap_err().to_string().contains("a larger one is not tried"), "{step}: {asked:?}");
+        }
+        let (found, _) = search(&[MOST], 1, 0.0, 1000.0 / f64::from(MOST - 1));
+        assert_eq!(found.unwrap(), Found { largest: MOST - 1, refused: MOST });
     }
 
     #[test]

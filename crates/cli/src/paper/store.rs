@@ -1,10 +1,11 @@
 //! What has been measured, in a folder: an interrupted evaluation goes on where it was, and rows share runs.
 //!
 //! `OUT/runs/BUILD/RUN.json`. BUILD is a hash of everything that decides a run's figures: the libraries that are preloaded or stand
-//! in, and the scripts; so what another build measured is never taken for this one's. A run that failed is not kept.
+//! in, `deepum` itself, which counts, the scripts, and the versions they run on; so what another build measured is never taken for this one's. A run that failed is not kept.
 
-use super::one::{Ended, Measured};
-use super::plan::Run;
+use super::one::Measured;
+use super::run::Run;
+use crate::rows::Outcome;
 use anyhow::{Context, Result};
 use deepum_core::mix::Mix;
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,7 @@ impl Store {
 
     /// Keeps what a run measured. One that failed is remembered until the end of this program only.
     pub fn put(&self, run: &Run, measured: Measured) -> Result<()> {
-        if measured.outcome != Ended::Failed {
+        if measured.outcome != Outcome::Failed {
             let path = self.path(run);
             let kept = Kept { run: run.clone(), measured: measured.clone() };
             let file = tempfile::NamedTempFile::new_in(&self.dir)?;
@@ -73,9 +74,9 @@ impl Store {
     }
 }
 
-/// A hash of the files whose contents decide figures.
-pub fn fingerprint(files: &[PathBuf]) -> Result<String> {
-    let mut mix = Mix::new();
+/// A hash of the versions and of the files whose contents decide figures.
+pub fn fingerprint(versions: &str, files: &[PathBuf]) -> Result<String> {
+    let mut mix = Mix::new().bytes(versions.as_bytes());
     for file in files {
         mix = mix.bytes(&fs::read(file).with_context(|| format!("cannot read {}", file.display()))?);
     }
@@ -84,7 +85,7 @@ pub fn fingerprint(files: &[PathBuf]) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Mode;
+    use super::super::run::Mode;
     use super::*;
 
     fn run(batch: u32) -> Run {
@@ -100,24 +101,8 @@ mod tests {
         }
     }
 
-    fn measured(outcome: Ended) -> Measured {
-        Measured {
-            outcome,
-            words: String::new(),
-            iterations: 6,
-            seconds_first: None,
-            seconds: Some(1.5),
-            faults_first: None,
-            faults: None,
-            bytes_h2d: None,
-            bytes_d2h: None,
-            peak_managed: 7,
-            launches: 1,
-            launches_exact: 1,
-            tables: None,
-            wall_seconds: 0.25,
-            cpu_seconds: 0.125,
-        }
+    fn measured(outcome: Outcome) -> Measured {
+        Measured { outcome, seconds: Some(1.5), peak_managed: 7, ..Measured::default() }
     }
 
     #[test]
@@ -125,11 +110,11 @@ mod tests {
         let out = tempfile::tempdir().unwrap();
         let store = Store::open(out.path(), "one").unwrap();
         assert_eq!(store.get(&run(1)), None);
-        store.put(&run(1), measured(Ended::Ok)).unwrap();
-        store.put(&run(2), measured(Ended::Failed)).unwrap();
+        store.put(&run(1), measured(Outcome::Ok)).unwrap();
+        store.put(&run(2), measured(Outcome::Failed)).unwrap();
         let again = Store::open(out.path(), "one").unwrap();
-        assert_eq!(again.get(&run(1)), Some(measured(Ended::Ok)));
-        assert_eq!((store.get(&run(2)), again.get(&run(2))), (Some(measured(Ended::Failed)), None));
+        assert_eq!(again.get(&run(1)), Some(measured(Outcome::Ok)));
+        assert_eq!((store.get(&run(2)), again.get(&run(2))), (Some(measured(Outcome::Failed)), None));
         assert_eq!(again.get(&run(3)), None);
         assert_eq!(Store::open(out.path(), "two").unwrap().get(&run(1)), None);
     }
@@ -138,7 +123,7 @@ mod tests {
     fn half_a_file_is_none() {
         let out = tempfile::tempdir().unwrap();
         let store = Store::open(out.path(), "one").unwrap();
-        store.put(&run(1), measured(Ended::Ok)).unwrap();
+        store.put(&run(1), measured(Outcome::Ok)).unwrap();
         let path = store.path(&run(1));
         let text = fs::read(&path).unwrap();
         fs::write(&path, &text[..text.len() / 2]).unwrap();
@@ -146,13 +131,14 @@ mod tests {
     }
 
     #[test]
-    fn the_fingerprint_is_of_the_contents() {
+    fn the_fingerprint_is_of_the_contents_and_the_versions() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("lib");
         fs::write(&file, "one").unwrap();
-        let one = fingerprint(std::slice::from_ref(&file)).unwrap();
-        assert_eq!(fingerprint(std::slice::from_ref(&file)).unwrap(), one);
+        let one = fingerprint("torch 1", std::slice::from_ref(&file)).unwrap();
+        assert_eq!(fingerprint("torch 1", std::slice::from_ref(&file)).unwrap(), one);
+        assert_ne!(fingerprint("torch 2", std::slice::from_ref(&file)).unwrap(), one);
         fs::write(&file, "two").unwrap();
-        assert_ne!(fingerprint(&[file]).unwrap(), one);
+        assert_ne!(fingerprint("torch 1", &[file]).unwrap(), one);
     }
 }

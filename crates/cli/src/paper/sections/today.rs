@@ -1,9 +1,9 @@
 //! What PyTorch itself offers, on the same device; and what the averages owe to the device's numbers.
 
 use super::{mean, networks, show, varied};
-use crate::paper::one::Ended;
-use crate::paper::plan::{AS_IS, Mode, Run};
 use crate::paper::report::{Part, View};
+use crate::paper::run::{AS_IS, Mode, Run};
+use crate::rows::Outcome;
 
 /// The remedies.
 pub fn remedies(view: &mut View<'_>) -> Part {
@@ -13,7 +13,8 @@ pub fn remedies(view: &mut View<'_>) -> Part {
         match r.as_str() {
             "save_on_cpu" => "save_on_cpu: s",
             "checkpoint" => "checkpointing: s",
-            "offload_optimizer" => "offloaded optimizer: s",
+            "offload_optimizer" => "optimizer on the host: s",
+            "checkpoint_and_offload" => "both: s",
             _ => "plain: s",
         }
     }));
@@ -22,7 +23,7 @@ pub fn remedies(view: &mut View<'_>) -> Part {
     for id in networks(&view.rows) {
         let network = view.manifest.network(id);
         let batch = network.one_batch();
-        let mut line = vec![network.name.clone(), batch.to_string()];
+        let mut line = vec![network.name.clone(), network.batch_name(batch)];
         for remedy in &remedies {
             let row = view.rows.iter().find(|row| row.network == id && row.vary == *remedy);
             line.push(match (network.no_remedy.get(*remedy), row) {
@@ -41,8 +42,8 @@ pub fn remedies(view: &mut View<'_>) -> Part {
         part.lines.push(line);
     }
     part.below.push(
-        "Arithmetic of the host costs no virtual time, so remedies are shown at their best: the optimizer's arithmetic stays on the device, only its \
-         state is on the host. Remedies change programs; DeepUM does not."
+        "Arithmetic of the host costs no virtual time, so remedies are shown at their best: an optimizer on the host costs no more than its copies, \
+         eight bytes a parameter, and those of gradients run beside the backward pass. Remedies change programs; DeepUM does not."
             .to_owned(),
     );
     part.below.extend((!remarks.is_empty()).then(|| remarks.join("; ") + "."));
@@ -52,7 +53,7 @@ pub fn remedies(view: &mut View<'_>) -> Part {
 /// Seconds of an iteration, or why there is none.
 fn outcome(view: &View<'_>, run: &Run) -> String {
     match view.measured(run) {
-        Some(m) if m.outcome == Ended::OutOfMemory => "out of memory".to_owned(),
+        Some(m) if m.outcome == Outcome::OutOfMemory => "out of memory".to_owned(),
         Some(m) => show(m.seconds, 3),
         None => "–".to_owned(),
     }
@@ -100,7 +101,7 @@ pub fn sensitivity(view: &mut View<'_>) -> Part {
         .into_iter()
         .map(|id| {
             let network = view.manifest.network(id);
-            format!("{} (batch {})", network.name, network.one_batch())
+            format!("{} (batch {})", network.name, network.batch_name(network.one_batch()))
         })
         .collect();
     part.below.push(format!("Averages over {}.", names.join(", ")));
