@@ -189,7 +189,7 @@ pub const VARIABLES: &[Variable] = &[
                can write to",
         set: |c, v| TablesIn::parse(v).map(|t| c.tables = t),
         default: |_| {
-            "deepum/tables in $XDG_STATE_HOME or ~/.local/state; off on the emulated device, whose runs repeat exactly"
+            "deepum/tables in $XDG_STATE_HOME or ~/.local/state; off on the emulated device, whose runs are not to depend on earlier ones"
                 .to_owned()
         },
     },
