@@ -1,6 +1,7 @@
 //! Whether what came with a Hello is what it is said to be.
 //!
-//! Only looks: sizes, seals, kinds of descriptor. Nothing is mapped, read, or asked of the driver here. What the worker does with
+//! Only looks: sizes, seals, kinds of descriptor. Nothing is mapped, read, or asked of the driver here; but the file system of a
+//! descriptor may be asked (`fstat`) and not answer, so this is for a thread that may wait ([`crate::visit`]). What the worker does with
 //! descriptors afterwards it does as the program's own user, so a descriptor of the wrong kind could do no more than the program
 //! itself; the check is there for a refusal that says what is wrong.
 
@@ -21,7 +22,7 @@ enum Node {
 }
 
 /// Whether the program's device is a real one, decided by its descriptors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Device {
     /// Files of the driver.
     Genuine,
@@ -129,7 +130,8 @@ fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
 
 /// What a descriptor is, in the kernel's words.
 fn kind_of(fd: BorrowedFd<'_>) -> String {
-    match fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())) {
+    // Of this thread: it may have a table of its own.
+    match fs::read_link(format!("/proc/thread-self/fd/{}", fd.as_raw_fd())) {
         // The name may be anything its maker likes; people read this.
         Ok(link) => link.to_string_lossy().chars().filter(|c| !c.is_control()).take(200).collect(),
         Err(e) => format!("unreadable ({e})"),

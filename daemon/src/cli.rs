@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "\
 Files: the socket; beside it deepumd.status (the status of all programs, also shown by `deepum status`) and deepumd.lock.
 Signals: TERM and INT end it in order: tables are saved, programs go on as plain unified memory until a daemon is there again.
+HUP does nothing: there is nothing to read again, and it outlives its terminal.
 More: docs/daemon.md")]
 pub struct Cli {
     /// Where programs connect [default: /run/deepum/deepumd.sock for root, $XDG_RUNTIME_DIR/deepum/deepumd.sock otherwise]
@@ -38,7 +39,7 @@ pub struct Cli {
     /// ~/.local/state/deepum/tables otherwise]
     #[arg(long, value_name = "FOLDER", conflicts_with = "no_tables")]
     tables: Option<PathBuf>,
-    /// Keep no tables
+    /// Keep no tables; a program that names a folder (DEEPUM_TABLES) has its own there nevertheless
     #[arg(long)]
     no_tables: bool,
     /// Most programs of one user [1 to 256]
@@ -50,15 +51,15 @@ pub struct Cli {
     /// Say what these options come to and whether it could start, and end
     #[arg(long)]
     check: bool,
-    /// For deepumd itself: the descriptors of a worker
-    #[arg(long, value_name = "FDS", hide = true, exclusive = true)]
+    /// For deepumd itself: parent, user, group and descriptors of a worker
+    #[arg(long, value_name = "ERRAND", hide = true, exclusive = true)]
     worker: Option<String>,
 }
 
 /// What to do.
 #[derive(Debug)]
 pub enum Task {
-    /// Be a worker with these descriptors.
+    /// Be a worker on this errand.
     Worker(String),
     /// Serve.
     Serve(Settings),
@@ -142,8 +143,8 @@ impl Cli {
     /// # Errors
     /// Option, value, and what is allowed.
     pub fn task(self) -> Result<Task> {
-        if let Some(fds) = self.worker {
-            return Ok(Task::Worker(fds));
+        if let Some(errand) = self.worker {
+            return Ok(Task::Worker(errand));
         }
         let uid = getuid();
         ensure!(

@@ -17,10 +17,13 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::getuid;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+
+/// Whether descriptors may be sent to a Unix socket (`asm-generic/socket.h`).
+const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// A place to listen at. Dropping it removes the files.
 #[derive(Debug)]
@@ -62,6 +65,7 @@ impl Place {
         let listener = packet::listen(path).with_context(|| format!("cannot listen at {}", path.display()))?;
         nix::fcntl::fcntl(&listener, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
         let status = UnixListener::bind(&beside).with_context(|| format!("cannot listen at {}", beside.display()))?;
+        refuse_descriptors(status.as_fd());
         let status = Socket::adopt(status, beside.clone())?;
         if everybody {
             for path in [path, &beside] {
@@ -75,6 +79,15 @@ impl Place {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Lets no client send descriptors here, as closing them may take long. From Linux 6.16 on; with an older one a client may hold up
+/// the thread that answers, and nothing else.
+fn refuse_descriptors(listener: BorrowedFd<'_>) {
+    let no: libc::c_int = 0;
+    let len = libc::socklen_t::try_from(size_of_val(&no)).unwrap_or(0);
+    // SAFETY: reads one number of ours, of the length said. Connections inherit it, so there is no moment at which one could.
+    unsafe { libc::setsockopt(listener.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const no).cast(), len) };
 }
 
 /// Makes sure that the folder is there and nobody but root and us can put files into it or take ours away.
@@ -150,60 +163,5 @@ fn clear(path: &Path) -> Result<()> {
         Ok(_) => bail!("{} is there and is no socket; it is left alone: name another with --socket", path.display()),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
         Err(e) => Err(e).with_context(|| format!("cannot look at {}", path.display())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn mode(path: &Path) -> u32 {
-        fs::symlink_metadata(path).unwrap().mode() & 0o7777
-    }
-
-    #[test]
-    fn one_at_a_time_and_what_a_dead_one_left_is_replaced() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("deepum/deepumd.sock");
-        let first = Place::open(&path, false).unwrap();
-        assert_eq!((mode(&path), mode(&path.with_extension("status"))), (0o600, 0o600));
-        assert_eq!((mode(&path.with_extension("lock")), mode(path.parent().unwrap())), (0o600, 0o700));
-        let error = Place::open(&path, false).unwrap_err().to_string();
-        assert!(error.contains(&format!("another deepumd (process {})", std::process::id())), "{error}");
-        drop(first);
-        assert!(!path.exists() && !path.with_extension("status").exists());
-        // As after kill -9: the files are there, nobody holds the lock.
-        drop(UnixListener::bind(&path).unwrap());
-        drop(UnixListener::bind(path.with_extension("status")).unwrap());
-        let second = Place::open(&path, true).unwrap();
-        assert_eq!((mode(&path), mode(&path.with_extension("status"))), (0o666, 0o666));
-        packet::connect(second.path()).unwrap();
-    }
-
-    #[test]
-    fn what_is_no_socket_is_left_alone_and_bad_folders_are_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("deepumd.sock");
-        fs::write(&path, "precious").unwrap();
-        assert!(Place::open(&path, false).unwrap_err().to_string().contains("is no socket"));
-        assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
-        let open = dir.path().join("open");
-        fs::create_dir(&open).unwrap();
-        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
-        let error = Place::open(&open.join("deepumd.sock"), false).unwrap_err().to_string();
-        assert!(error.contains("can be written by others (mode 777)"), "{error}");
-        fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
-        Place::open(&open.join("deepumd.sock"), false).unwrap();
-        assert!(Place::open(Path::new("deepumd.sock"), false).unwrap_err().to_string().contains("absolute"));
-        assert!(Place::open(&dir.path().join("x.lock"), false).unwrap_err().to_string().contains("ending"));
-        assert!(
-            Place::open(&dir.path().join("none/none/x.sock"), false).unwrap_err().to_string().contains("cannot make")
-        );
-        let lock = dir.path().join("deepumd.lock");
-        fs::remove_file(&path).unwrap();
-        fs::remove_file(&lock).ok();
-        std::os::unix::fs::symlink(dir.path().join("elsewhere"), &lock).unwrap();
-        assert!(Place::open(&path, false).unwrap_err().to_string().contains("cannot open"));
-        assert!(!dir.path().join("elsewhere").exists());
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let done = Cli::parse().task().and_then(|task| match task {
-        Task::Worker(fds) => worker::main(&fds),
+        Task::Worker(errand) => worker::main(&errand),
         Task::Serve(settings) => parent::main(settings),
         Task::Check(settings) => {
             print!("{}", settings.check()?);

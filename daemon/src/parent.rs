@@ -1,29 +1,31 @@
 //! The parent: one loop, one `poll`, and whoever is ready is served.
 //!
 //! ```text
-//! listener ─► line of those who have not said Hello ─► checked ─► worker started ─► its pipe
-//!                                    │
-//!                                    └─► refused, hung up
+//! listener ─► door ─► place? ─► worker started ─► its ways
+//!              │         │
+//!              └─────────┴─► refused, hung up
 //! ```
 //!
-//! Nothing here waits for anybody: every descriptor is non-blocking, answers are one packet that an empty socket takes, and what a
-//! connection has sent is read at most one packet at a time. The status has a thread of its own, which sees the same
-//! [`Shared`] between two turns.
+//! Nothing here waits for anybody: every descriptor is ready or non-blocking, and answers are one packet that an empty socket takes. What peers
+//! send is taken, looked at and closed elsewhere, and so are connections on which something may still lie ([`crate::door`]). The status
+//! has a thread of its own, which sees the same [`Shared`] between two turns.
 //!
 //! The end: a signal asks workers to end, which save their tables; who has not after [`ENDING`] is killed.
 
-use crate::admit;
+use crate::apart;
 use crate::cli::Settings;
 use crate::counters::Counters;
+use crate::door::{Door, Found, Knock};
 use crate::listen::Place;
 use crate::peer::{self, Peer};
+use crate::places;
 use crate::programs::{Program, ProgramId, Programs};
-use crate::report::{self, Order, Report, Start};
-use crate::waiting::Line;
+use crate::report::{Order, Start};
+use crate::started::Worker;
+use crate::visit::Guest;
 use anyhow::{Context, Result};
 use deepum_core::units::Bytes;
-use deepum_engine::packet::{self, Received};
-use deepum_protocol::control::{Hello, PACKET_BYTES, Packet, Reason, Refused};
+use deepum_protocol::control::Reason;
 use deepum_protocol::status::Request;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -33,18 +35,15 @@ use nix::unistd::Uid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::Child;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
-/// Connections without a Hello, of one user and together.
-const WAITING: (usize, usize) = (16, 256);
-/// Programs of all users together.
-const PROGRAMS: usize = 256;
 /// How long workers may take to end in order.
 pub const ENDING: Duration = Duration::from_secs(3);
-/// Descriptors to have room for: two for each program, one for each connection, one message's, and a few.
+/// How long killed ones are waited for: what hangs in the kernel does not end.
+const KILLED: Duration = Duration::from_secs(2);
+/// Descriptors to have room for: three for each program, one for each connection and visit, one message's, and a few.
 const DESCRIPTORS: u64 = 4096;
 
 /// What the loop and the status thread both look at.
@@ -56,18 +55,20 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
 }
 
-/// A worker, as the parent holds it.
-#[derive(Debug)]
-struct Worker {
-    child: Child,
-    /// Nothing once it has hung up.
-    pipe: Option<OwnedFd>,
+/// What is polled.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Source {
+    Signal,
+    Listener,
+    Report(ProgramId),
+    Log(ProgramId),
+    Door(Knock),
 }
 
 struct Parent {
     settings: Settings,
     place: Place,
-    line: Line<(OwnedFd, Peer)>,
+    door: Door,
     workers: BTreeMap<ProgramId, Worker>,
     shared: Arc<Mutex<Shared>>,
 }
@@ -98,19 +99,25 @@ pub fn main(settings: Settings) -> Result<()> {
     let shared = Arc::new(Mutex::new(Shared { since, socket, programs, counters: Counters::default() }));
     if let Some(status) = place.status.take() {
         let shared = Arc::clone(&shared);
+        let (tell, told) = mpsc::channel();
         let body = move || {
-            let now = |request: Request, uid: Uid| lock(&shared).answer(request.get, uid.as_raw(), Instant::now());
+            // Its clients are strangers' sockets, which close at any time, also while a worker is started.
+            let _ = tell.send(apart::own_table());
+            let now = |request: Request, uid: Uid| crate::status::answer(&shared, request.get, uid.as_raw());
             status.serve_requests(now, |_| true);
         };
         std::thread::Builder::new().name("deepumd-status".to_owned()).spawn(body).context("cannot start a thread")?;
+        told.recv()?.context("cannot give a thread descriptors of its own")?;
     }
     info!(socket = %settings.socket.display(), "listening");
-    let parent = Parent { line: Line::new(WAITING.0, WAITING.1), workers: BTreeMap::new(), settings, place, shared };
-    parent.run(&signals)
+    let door = Door::new(settings.allowed.clone(), Arc::clone(&shared));
+    let parent = Parent { settings, place, door, workers: BTreeMap::new(), shared };
+    parent.run(&signals);
+    Ok(())
 }
 
 /// A panic of the status thread leaves what it only read as it was.
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+pub(crate) fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -124,47 +131,48 @@ fn make_room() {
 }
 
 impl Parent {
-    fn run(mut self, signals: &SignalFd) -> Result<()> {
+    fn run(mut self, signals: &SignalFd) {
         loop {
-            let ids: Vec<ProgramId> =
-                self.workers.iter().filter(|(_, worker)| worker.pipe.is_some()).map(|(id, _)| *id).collect();
-            let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-            fds.push(PollFd::new(self.place.listener.as_fd(), PollFlags::POLLIN));
-            fds.extend(
-                self.workers
-                    .values()
-                    .filter_map(|worker| Some(PollFd::new(worker.pipe.as_ref()?.as_fd(), PollFlags::POLLIN))),
-            );
-            fds.extend(self.line.all().iter().map(|one| PollFd::new(one.connection.0.as_fd(), PollFlags::POLLIN)));
-            if poll(&mut fds, self.timeout()).is_err() {
+            let Some(ready) = self.ready(signals) else {
                 // EINTR, or no memory for a moment; neither is worth the processor's time.
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
+            };
+            if ready.contains(&Source::Signal) && self.signalled(signals) {
+                return self.end();
             }
-            let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(true)).collect();
-            drop(fds);
-            if ready[0] && self.signalled(signals) {
-                self.end();
-                return Ok(());
+            let mut knocks = BTreeSet::new();
+            for source in &ready {
+                match source {
+                    Source::Report(id) => self.hear(*id),
+                    Source::Log(id) => drop(self.workers.get_mut(id).map(Worker::copy_log)),
+                    Source::Door(Knock::Visit(uid)) => self.found(*uid),
+                    Source::Door(knock) => drop(knocks.insert(*knock)),
+                    Source::Signal | Source::Listener => {}
+                }
             }
-            let (of_workers, of_line) = ready[2..].split_at(ids.len());
-            for (id, _) in ids.into_iter().zip(of_workers).filter(|(_, ready)| **ready) {
-                self.hear(id);
-            }
-            let mut turn = of_line.iter();
-            for one in self.line.take(|_| turn.next().copied().unwrap_or(false)) {
-                let (connection, peer) = one.connection;
-                self.hello(connection, peer);
-            }
-            if ready[1] {
-                self.accept();
-            }
-            for late in self.line.late(Instant::now()) {
-                debug!(uid = late.uid, pid = late.connection.1.pid, "no Hello in time: hung up");
-                self.with(|shared| shared.counters.connections_late += 1);
+            self.door.visit(&knocks);
+            // Before anybody comes in: who cannot be hung up on takes a place.
+            if self.door.hang_up() && ready.contains(&Source::Listener) {
+                self.door.accept(self.place.listener.as_fd());
+                self.door.hang_up();
             }
             self.tell();
         }
+    }
+
+    /// Waits until something is ready.
+    fn ready(&self, signals: &SignalFd) -> Option<BTreeSet<Source>> {
+        let mut polled = vec![(Source::Signal, signals.as_fd()), (Source::Listener, self.place.listener.as_fd())];
+        for (id, worker) in &self.workers {
+            polled.extend(worker.reports().map(|fd| (Source::Report(*id), fd)));
+            polled.extend(worker.log().map(|fd| (Source::Log(*id), fd)));
+        }
+        polled.extend(self.door.polled().map(|(knock, fd)| (Source::Door(knock), fd)));
+        let mut fds: Vec<PollFd<'_>> = polled.iter().map(|(_, fd)| PollFd::new(*fd, PollFlags::POLLIN)).collect();
+        poll(&mut fds, self.timeout()).ok()?;
+        let ready = polled.iter().zip(&fds).filter(|(_, fd)| fd.any().unwrap_or(true));
+        Some(ready.map(|((source, _), _)| *source).collect())
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Shared) -> R) -> R {
@@ -173,7 +181,7 @@ impl Parent {
 
     fn timeout(&self) -> PollTimeout {
         let now = Instant::now();
-        let next = self.with(|shared| shared.programs.deadline(now)).into_iter().chain(self.line.deadline()).min();
+        let next = self.with(|shared| shared.programs.deadline()).into_iter().chain(self.door.deadline(now)).min();
         next.map_or(PollTimeout::NONE, |at| {
             let left = at.saturating_duration_since(now).as_millis().min(60_000) + 1;
             PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
@@ -184,7 +192,7 @@ impl Parent {
     fn signalled(&mut self, signals: &SignalFd) -> bool {
         let mut end = false;
         while let Ok(Some(signal)) = signals.read_signal() {
-            end |= i32::try_from(signal.ssi_signo).is_ok_and(|n| n != libc::SIGCHLD);
+            end |= i32::try_from(signal.ssi_signo).is_ok_and(|n| [libc::SIGTERM, libc::SIGINT].contains(&n));
         }
         self.reap();
         end
@@ -194,144 +202,72 @@ impl Parent {
     fn reap(&mut self) {
         let shared = &self.shared;
         self.workers.retain(|id, worker| {
-            let Ok(Some(status)) = worker.child.try_wait() else { return true };
+            let Some(status) = worker.ended() else { return true };
             let mut shared = lock(shared);
             let program = shared.programs.leave(*id);
             let pid = program.map_or(0, |program| program.peer.pid);
             if status.success() {
                 shared.counters.workers_ended += 1;
-                info!(program = pid, worker = worker.child.id(), "program gone");
+                info!(program = pid, worker = worker.id(), "program gone");
             } else {
                 shared.counters.workers_failed += 1;
-                warn!(program = pid, worker = worker.child.id(), %status, "worker failed; its program goes on as plain unified memory");
+                warn!(program = pid, worker = worker.id(), %status, "worker failed; its program goes on as plain unified memory");
             }
             false
         });
     }
 
-    /// Takes all connections that wait.
-    fn accept(&mut self) {
-        loop {
-            let connection = match packet::accept(self.place.listener.as_fd()) {
-                Ok(connection) => connection,
-                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock) => return,
-                Err(e) if e.raw_os_error() == Some(libc::ECONNABORTED) => continue,
-                Err(e) => {
-                    // Out of descriptors, most likely: what waits stays ready, so do not come back at once.
-                    warn!("cannot accept: {e}");
-                    return std::thread::sleep(Duration::from_millis(10));
-                }
-            };
-            let Ok(peer) = Peer::of(connection.as_fd()) else { continue };
-            self.with(|shared| shared.counters.connections += 1);
-            if let Some(gone) = self.line.join((connection, peer), peer.uid, Instant::now()) {
-                debug!(uid = gone.uid, pid = gone.connection.1.pid, "too many connections without a Hello: hung up");
-                self.with(|shared| shared.counters.connections_full += 1);
-            }
+    /// What a visit has found.
+    fn found(&mut self, uid: u32) {
+        let Some(Found { peer, connection, fds, verdict }) = self.door.found(uid) else { return };
+        if let Err((reason, text)) = verdict.and_then(|guest| self.serve(&connection, peer, &guest, &fds)) {
+            self.door.refuse(connection.as_fd(), peer, reason, text);
         }
-    }
-
-    /// The first packet of a connection.
-    fn hello(&mut self, connection: OwnedFd, peer: Peer) {
-        let mut buffer = [0; PACKET_BYTES];
-        let received = match packet::receive(connection.as_fd(), &mut buffer) {
-            Ok(received) if received.len > 0 => received,
-            // Gone again, or broken; what came along is closed here.
-            _ => return,
-        };
-        if let Err((reason, text)) = self.serve(&connection, peer, &buffer[..received.len], &received) {
-            info!(uid = peer.uid, pid = peer.pid, reason = reason.name(), "refused: {text}");
-            self.with(|shared| *shared.counters.refused.entry(reason.name()).or_default() += 1);
-            let refused = Packet::Refused(Refused { reason, text });
-            let _ = report::send_now(connection.as_fd(), &refused.to_bytes());
-        }
+        drop((connection, fds));
+        self.door.leave(uid);
     }
 
     fn serve(
         &mut self,
         connection: &OwnedFd,
         peer: Peer,
-        bytes: &[u8],
-        received: &Received,
+        guest: &Guest,
+        fds: &[OwnedFd],
     ) -> Result<(), (Reason, String)> {
-        if !self.settings.allowed.may(peer.uid, peer.gid, || peer::groups(connection.as_fd())) {
-            return Err((Reason::User, format!("user {} is not served by this daemon", peer.uid)));
-        }
-        if received.cut {
-            return Err((Reason::Malformed, format!("the packet is longer than {PACKET_BYTES} bytes")));
-        }
-        if received.fds_lost {
-            return Err((Reason::Internal, "the daemon has no room for these descriptors now".to_owned()));
-        }
-        let hello = match Packet::parse(bytes) {
-            Ok(Packet::Hello(hello)) => hello,
-            Ok(_) => return Err((Reason::Malformed, "the first packet is none; allowed is a Hello".to_owned())),
-            Err(error) => return Err((error.reason(), error.to_string())),
-        };
-        let device = admit::check(&hello, &received.fds).map_err(|text| (Reason::Descriptors, text))?;
         let (own, all) = self.with(|shared| shared.programs.count(peer.uid));
-        if own >= self.settings.programs || all >= PROGRAMS {
-            let text = format!(
-                "{own} programs of this user and {all} together are served; allowed are {} and {PROGRAMS}",
-                self.settings.programs
-            );
-            return Err((Reason::Full, text));
-        }
-        self.start(connection, peer, bytes, &hello, device, &received.fds).map_err(|text| (Reason::Internal, text))
+        places::check(own, all, self.settings.programs, self.settings.allowed.is_system())
+            .map_err(|text| (Reason::Full, text))?;
+        self.start(connection, peer, guest, fds).map_err(|text| (Reason::Internal, text))
     }
 
-    fn start(
-        &mut self,
-        connection: &OwnedFd,
-        peer: Peer,
-        bytes: &[u8],
-        hello: &Hello,
-        device: admit::Device,
-        fds: &[OwnedFd],
-    ) -> Result<(), String> {
+    fn start(&mut self, connection: &OwnedFd, peer: Peer, guest: &Guest, fds: &[OwnedFd]) -> Result<(), String> {
         let now = Instant::now();
-        let (ours, theirs) = packet::pair().map_err(|e| format!("the daemon has no room for a worker: {e}"))?;
+        let none = |e: std::io::Error| format!("no worker can be started: {e}");
         // Where the system has no such thing, the connection stands in its place a second time.
-        let ended = peer::pidfd(connection.as_fd(), peer).map_or_else(|| connection.try_clone(), Ok);
-        let ended = ended.map_err(|e| format!("the daemon has no room for a worker: {e}"))?;
+        let ended = peer::pidfd(connection.as_fd(), peer).map_or_else(|| connection.try_clone(), Ok).map_err(none)?;
         // The order is that of `worker::Inherited`.
-        let inherited: Vec<BorrowedFd<'_>> =
-            [&theirs, connection, &ended].into_iter().chain(fds).map(AsFd::as_fd).collect();
-        let child = self
-            .settings
-            .workers
-            .start(peer, device, &inherited)
-            .map_err(|e| format!("no worker can be started: {e}"))?;
+        let given: Vec<BorrowedFd<'_>> = [connection, &ended].into_iter().chain(fds).map(AsFd::as_fd).collect();
+        let mut worker = Worker::start(&self.settings.workers, peer, guest.device, &given).map_err(none)?;
         let (id, share) = self.with(|shared| {
             shared.counters.workers_started += 1;
-            shared.programs.join(Program::new(peer, hello, now), now)
+            shared.programs.join(Program::new(peer, &guest.hello, guest.device, now), now)
         });
-        self.with(|shared| shared.programs.set_worker(id, child.id()));
-        info!(
-            program = peer.pid,
-            uid = peer.uid,
-            worker = child.id(),
-            attachment = hello.attachment,
-            "program attached"
-        );
+        self.with(|shared| shared.programs.set_worker(id, worker.id()));
         let tables = self.settings.tables.as_ref().and_then(|folder| crate::tables::of_user(folder, peer));
         let start = Start { pid: peer.pid, budgets: share.iter().map(|bytes| bytes.get()).collect(), tables };
-        // Both fit into an empty socket; if not, the worker reads an end and says so by its own.
-        let said = report::send_now(ours.as_fd(), bytes).and_then(|()| report::say(ours.as_fd(), &start));
-        if let Err(e) = said {
-            warn!(program = peer.pid, "cannot talk to a new worker: {e}");
-        }
-        self.workers.insert(id, Worker { child, pipe: Some(ours) });
+        let said = worker.instruct(&guest.bytes, &start);
+        let (worker_id, attachment) = (worker.id(), guest.hello.attachment);
+        self.workers.insert(id, worker);
+        said.map_err(|e| format!("a new worker takes no instructions: {e}"))?;
+        info!(program = peer.pid, uid = peer.uid, worker = worker_id, attachment, "program attached");
         Ok(())
     }
 
     /// What a worker has to say.
     fn hear(&mut self, id: ProgramId) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
-        let Some(pipe) = &worker.pipe else { return };
-        let heard = report::hear::<Report>(pipe.as_fd());
         let mut shared = lock(&self.shared);
-        let bad = match heard {
+        let bad = match worker.hear() {
             Ok(None) => return,
             Ok(Some(report)) => {
                 shared.counters.reports += 1;
@@ -346,12 +282,10 @@ impl Parent {
         };
         if let Some(why) = bad {
             shared.counters.reports_bad += 1;
-            warn!(worker = worker.child.id(), "senseless report, worker ended: {why}");
+            warn!(worker = worker.id(), "senseless report, worker ended: {why}");
         }
-        // One that is ending does not notice; one that only closed its end has nothing more to do here. The signal that
-        // it has ended comes by itself.
-        worker.pipe = None;
-        let _ = worker.child.kill();
+        // One that is ending does not notice; one that only closed its end has nothing more to do here.
+        worker.give_up();
     }
 
     /// Tells workers what their programs may fill, where that has changed.
@@ -363,12 +297,11 @@ impl Parent {
         });
         for (id, budgets) in orders {
             let Some(worker) = self.workers.get_mut(&id) else { continue };
-            let Some(pipe) = &worker.pipe else { continue };
-            debug!(worker = worker.child.id(), ?budgets, "shares");
+            debug!(worker = worker.id(), ?budgets, "shares");
             let order = Order::Budgets(budgets.iter().map(|bytes: &Bytes| bytes.get()).collect());
-            if let Err(e) = report::say(pipe.as_fd(), &order) {
-                warn!(worker = worker.child.id(), "does not take its orders: {e}");
-                let _ = worker.child.kill();
+            if let Err(e) = worker.order(&order) {
+                warn!(worker = worker.id(), "does not take its orders: {e}");
+                worker.give_up();
             }
         }
     }
@@ -376,23 +309,32 @@ impl Parent {
     /// Ends all workers in order.
     fn end(mut self) {
         info!(programs = self.workers.len(), "ending");
-        for pipe in self.workers.values().filter_map(|worker| worker.pipe.as_ref()) {
-            let _ = report::say(pipe.as_fd(), &Order::End);
+        for worker in self.workers.values() {
+            let _ = worker.order(&Order::End);
         }
-        let start = Instant::now();
-        while !self.workers.is_empty() && start.elapsed() < ENDING {
-            self.reap();
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        let late: BTreeSet<u32> = self.workers.values().map(|worker| worker.child.id()).collect();
+        self.wait_for_workers(ENDING);
+        let late: Vec<u32> = self.workers.values().map(Worker::id).collect();
         if !late.is_empty() {
             warn!(?late, "killed: they did not end in time");
         }
-        for worker in self.workers.values_mut() {
-            let _ = worker.child.kill();
-            let _ = worker.child.wait();
+        self.workers.values_mut().for_each(Worker::give_up);
+        self.wait_for_workers(KILLED);
+        let left: Vec<u32> = self.workers.values().map(Worker::id).collect();
+        if !left.is_empty() {
+            warn!(?left, "killed and not ended: they hang in the kernel, and end when that lets go of them");
         }
+        // What peers have sent goes with the process, which waits for none of it.
+        self.door.forget();
         // The file of the status socket belongs to its thread, which has no end of its own.
         let _ = std::fs::remove_file(deepum_protocol::programs::socket_beside(self.place.path()));
+    }
+
+    fn wait_for_workers(&mut self, most: Duration) {
+        let start = Instant::now();
+        self.reap();
+        while !self.workers.is_empty() && start.elapsed() < most {
+            std::thread::sleep(Duration::from_millis(2));
+            self.reap();
+        }
     }
 }

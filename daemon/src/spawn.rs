@@ -1,10 +1,11 @@
-//! Starting a worker: the same file executed again, with the program's descriptors and rights and nothing else of ours.
+//! Starting a worker: the same file executed again, with the program's descriptors and nothing else of ours.
 //!
 //! The child marks every descriptor close-on-exec and takes the mark off those that it is to have; so what the parent has open besides
 //! never reaches a worker, and the numbers stay what they are. Their list goes with the command line.
 //!
-//! Order in the child: rights first (user, group, no other groups), then the wish to be killed with the parent, which a change of user would
-//! undo; then a look whether the parent is still there. Between `fork` and `exec` only system calls are made.
+//! The parent waits until the child has executed the file, so until then nobody else may stop it: it keeps our rights, and takes on the
+//! program's as the first thing it does then (`worker/rights.rs`). It has a session of its own, without a terminal: signals of ours are the parent's
+//! business, which ends workers in order, and our terminal is none of theirs. Between `fork` and `exec` only system calls are made.
 
 use crate::admit::Device;
 use crate::peer::Peer;
@@ -12,7 +13,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 use nix::unistd::getuid;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -40,24 +41,25 @@ impl Workers {
         Self { emulated: [near(""), near("../lib/deepum")].into_iter().flatten().find(|path| path.is_file()) }
     }
 
-    /// Starts a worker with the rights of `peer`, which inherits `fds` in this order. Call it on the main thread: the worker is killed
-    /// when the thread that started it ends.
+    /// Starts a worker, which takes on the rights of `peer`, inherits `fds` in this order, and has `log` as its standard error. Call it on
+    /// the main thread: the worker is killed when the thread that started it ends.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn start(&self, peer: Peer, device: Device, fds: &[BorrowedFd<'_>]) -> io::Result<Child> {
+    pub fn start(&self, peer: Peer, device: Device, fds: &[BorrowedFd<'_>], log: OwnedFd) -> io::Result<Child> {
         let numbers: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let list: Vec<String> = numbers.iter().map(ToString::to_string).collect();
         let same_user = getuid().as_raw() == peer.uid;
-        let rights = (!same_user).then_some((peer.uid, peer.gid));
+        let parent = std::process::id();
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0("deepumd")
             .arg("--worker")
-            .arg(list.join(","))
+            .arg(format!("{parent}:{}:{}:{}", peer.uid, peer.gid, list.join(",")))
             .env_clear()
             .stdin(Stdio::null())
-            .stdout(Stdio::null());
+            .stdout(Stdio::null())
+            .stderr(log);
         command.current_dir("/");
         let kept = ["LD_PRELOAD", "RUST_BACKTRACE"].into_iter().chain(same_user.then_some("XDG_RUNTIME_DIR"));
         command.envs(kept.filter_map(|name| Some((name, std::env::var_os(name)?))));
@@ -75,19 +77,17 @@ impl Workers {
             }
             command.env("LD_PRELOAD", preload);
         }
-        let parent = std::process::id();
         // SAFETY: `prepare` makes system calls only, and reads what was made before the fork.
-        unsafe { command.pre_exec(move || prepare(rights, parent, &numbers)) };
+        unsafe { command.pre_exec(move || prepare(parent, &numbers)) };
         command.spawn()
     }
 }
 
 /// In the child.
-fn prepare(rights: Option<(u32, u32)>, parent: u32, keep: &[RawFd]) -> io::Result<()> {
+fn prepare(parent: u32, keep: &[RawFd]) -> io::Result<()> {
     let check = |rc: libc::c_int| if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
-    // Terminal signals are the parent's business: it ends workers in order.
     // SAFETY: no pointers.
-    check(unsafe { libc::setpgid(0, 0) })?;
+    check(unsafe { libc::setsid() })?;
     let limits = [
         (libc::RLIMIT_CORE, 0),
         (libc::RLIMIT_DATA, DATA),
@@ -102,14 +102,6 @@ fn prepare(rights: Option<(u32, u32)>, parent: u32, keep: &[RawFd]) -> io::Resul
             limit.rlim_cur = limit.rlim_max.min(most);
             limit.rlim_max = limit.rlim_cur;
             check(libc::setrlimit(what, &raw const limit))?;
-        }
-    }
-    if let Some((uid, gid)) = rights {
-        // SAFETY: no groups are read.
-        unsafe {
-            check(libc::setgroups(0, std::ptr::null()))?;
-            check(libc::setresgid(gid, gid, gid))?;
-            check(libc::setresuid(uid, uid, uid))?;
         }
     }
     // SAFETY: no pointers.

@@ -9,6 +9,9 @@ use deepum_protocol::status::Status;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getuid};
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::Child;
 
@@ -70,23 +73,24 @@ fn programs_on_one_gpu_share_it_and_others_are_not_concerned() {
     parts.hello.weight = 3;
     let second = parts.attach(&daemon);
     second.parts.alloc(0, 1000);
-    // Floors of 64 MiB each; of the rest 1 to 3.
-    until("three quarters", || (second.budget() == (64 + 896 / 4 * 3) * MIB).then_some(()));
-    assert_eq!(status_budget(&daemon, &first), (64 + 896 / 4) * MIB, "and the core knows");
+    until("three quarters", || (second.budget() == 768 * MIB).then_some(()));
+    until("the core of the first knows", || (core_budget(&daemon) == 256 * MIB).then_some(()));
     let shares: Vec<u64> = daemon.programs().programs.iter().map(|p| p.devices[0].share_bytes).collect();
-    assert_eq!(shares, [288 * MIB, 1024 * MIB, 736 * MIB]);
+    assert_eq!(shares, [256 * MIB, 1024 * MIB, 768 * MIB]);
     let _ = second.bye();
     until("all of it again", || (first.budget() == 1 << 30).then_some(()));
+    until("the core knows", || (core_budget(&daemon) == 1 << 30).then_some(()));
     signal(elsewhere.welcome.worker, Signal::SIGKILL);
     while let Some(packet) = common::hear(&elsewhere.connection) {
         assert!(!matches!(packet, Packet::Budget(_)), "{packet:?}");
     }
 }
 
-/// What the engine of a program takes for its budget, by the status that its worker gives. All programs here are this process,
-/// so the socket is the last one's to bind it; the worker's own answer is found through `/proc`.
-fn status_budget(daemon: &Daemon, program: &Program) -> u64 {
-    daemon.programs().programs.iter().find(|p| p.worker == program.welcome.worker).unwrap().devices[0].share_bytes
+/// What the core of the first program takes for its budget, by the status that its worker gives. All programs here are this process, and the
+/// first one has the socket of that name.
+fn core_budget(daemon: &Daemon) -> u64 {
+    let line = ask(&daemon.status_socket(std::process::id()), "{\"get\":\"status\"}\n");
+    Status::parse(&line).unwrap().devices[0].budget_bytes
 }
 
 #[test]
@@ -184,11 +188,20 @@ fn another_user_is_served_with_that_users_rights_and_sees_only_its_own() {
         (line("Groups:"), line("NoNewPrivs:"), line("CapEff:")),
         (String::new(), "1".into(), "0000000000000000".into())
     );
-    // Nothing of ours: its own pipe, log and null, the program's connection, process and four descriptors, and what its threads opened.
+    // Nothing of ours: its three ways and null, the program's connection, process and four descriptors, and what its threads opened.
     let files = open_files(worker);
-    let sockets = files.iter().filter(|f| f.starts_with("socket:")).count();
-    assert!(sockets <= 4 && files.iter().filter(|f| f.contains("memfd:")).count() <= 2, "{files:?}");
-    assert!(!files.iter().any(|f| f.contains("signalfd") || f.contains(".lock")), "{files:?}");
+    let count = |kind: &str| files.iter().filter(|f| f.contains(kind)).count();
+    assert!(count("socket:") <= 4 && count("memfd:") <= 2 && count("pipe:") == 2, "{files:?}");
+    assert!(count("signalfd") == 0 && count(".lock") == 0 && count("/log") == 0, "{files:?}");
+    // Its user cannot look into it, and it has no part of our session.
+    let environ = format!("/proc/{worker}/environ");
+    assert_eq!(std::fs::metadata(&environ).unwrap().uid(), 0, "not dumpable");
+    assert!(
+        !std::process::Command::new("cat").arg(&environ).uid(54_321).gid(54_322).output().unwrap().status.success()
+    );
+    let stat = std::fs::read_to_string(format!("/proc/{worker}/stat")).unwrap();
+    let of_stat: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+    assert_eq!((of_stat[3], of_stat[4]), (worker.to_string().as_str(), "0"), "session and terminal");
     let seen = daemon.programs().programs;
     assert_eq!(seen.iter().map(|p| p.uid).collect::<Vec<_>>(), [0, 54_321], "root sees both");
     let asked = daemon.child("child_asks").uid(54_321).output().unwrap();
@@ -209,6 +222,19 @@ fn child_asks() {
 }
 
 #[test]
+fn the_status_takes_no_descriptors() {
+    let daemon = Daemon::start(&[]);
+    let client = UnixStream::connect(daemon.socket().with_extension("status")).unwrap();
+    let sent = deepum_engine::packet::send(client.as_fd(), b"{\"get\":", &[client.as_fd()]);
+    // SO_PASSRIGHTS, as the daemon has it.
+    let (mut on, mut len) = (0 as libc::c_int, size_of::<libc::c_int>().try_into().unwrap());
+    // SAFETY: room for one number.
+    let rc = unsafe { libc::getsockopt(client.as_raw_fd(), libc::SOL_SOCKET, 83, (&raw mut on).cast(), &raw mut len) };
+    assert_eq!(sent.is_err(), rc == 0, "refused where the system can do so (Linux 6.16)");
+    daemon.programs();
+}
+
+#[test]
 fn a_worker_that_is_killed_hurts_its_program_alone() {
     let daemon = Daemon::start(&[]);
     let (one, other) = (Program::new(&daemon), Parts::new(2).attach(&daemon));
@@ -218,7 +244,8 @@ fn a_worker_that_is_killed_hurts_its_program_alone() {
     other.is_served();
     let mut parts = one.parts;
     parts.hello.attachment = 2;
-    parts.attach(&daemon).is_served();
+    let again = parts.attach(&daemon);
+    again.is_served();
     assert_eq!(daemon.programs().programs.len(), 2);
 }
 
@@ -243,6 +270,56 @@ fn a_daemon_that_is_killed_takes_its_workers_along_and_the_next_one_takes_over()
             .collect();
         programs.iter().for_each(Program::is_served);
     }
+}
+
+/// What another user does to its worker, which has that user's rights, is nothing to anybody else.
+#[test]
+fn a_worker_that_its_user_stops_stops_nobody_else() {
+    if !getuid().is_root() {
+        eprintln!("left out: only root can be another user");
+        return;
+    }
+    let daemon = Daemon::start(&[]);
+    let (mut child, worker) = attached_child(&daemon, |command| {
+        command.uid(54_321).gid(54_322).env("XDG_RUNTIME_DIR", "/nowhere");
+    });
+    let stops = std::process::Command::new("kill").args(["-STOP", &worker.to_string()]).uid(54_321).status().unwrap();
+    assert!(stops.success());
+    Program::new(&daemon).is_served();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("one is left", || (daemon.programs().programs.iter().filter(|p| p.uid == 0).count() <= 1).then_some(()));
+    signal(worker, Signal::SIGCONT);
+    until("the worker ends", || (!alive(worker)).then_some(()));
+}
+
+#[test]
+fn what_a_worker_logs_is_in_the_log_of_the_daemon() {
+    let daemon = Daemon::start(&[]);
+    let program = Program::new(&daemon);
+    program.parts.ring_words[8].store(1 << 12, std::sync::atomic::Ordering::Release);
+    for word in &program.parts.ring_words[deepum_protocol::ring::HEADER_WORDS..] {
+        word.store(0xdead_beef_dead_beef, std::sync::atomic::Ordering::Release);
+    }
+    let mark = format!("program {}: ", std::process::id());
+    let said = until("it is logged", || {
+        let log = daemon.log();
+        log.lines().find(|line| line.contains(&mark) && line.contains("record ring")).map(str::to_owned)
+    });
+    assert!(said.contains(" WARN "), "{said}");
+    let words = open_files(program.welcome.worker);
+    assert!(!words.iter().any(|f| f.ends_with("/log")), "{words:?}");
+}
+
+#[test]
+fn a_terminal_that_is_gone_does_not_end_it() {
+    let mut daemon = Daemon::start(&[]);
+    let program = Program::new(&daemon);
+    signal(daemon.pid(), Signal::SIGHUP);
+    // The status thread does not read signals; a new program is served by the thread that does.
+    Program::new(&daemon).is_served();
+    program.is_served();
+    assert!(daemon.child.try_wait().unwrap().is_none());
 }
 
 #[test]

@@ -3,18 +3,21 @@
 //! `PID.sock` in the first of [`deepum_protocol::status::folders`] that will do. The folder must be a real folder of ours with mode
 //! 0700; we make it so, or serve nothing. A client must be of our user or root.
 //!
-//! One thread serves all clients with one `poll`: it sleeps while nobody asks, reads lines of bounded length, answers, and
-//! drops a client that sends too much, does not take its answers, or is silent for [`PATIENCE`]. No client can make it wait for
-//! another, or hold more than a line and little over a megabyte of answers for it.
+//! One thread serves all clients with one `poll`: it sleeps while nobody asks, reads lines of bounded length, answers one of each
+//! client a turn, and drops a client that sends too much, does not take its answers, or is silent for [`PATIENCE`]. No client can make
+//! it wait for another, or hold more than a line, a megabyte of answers and one answer for it ([`client`]).
 
-use deepum_protocol::status::{Refusal, Request, SCHEMA, Status, Wanted};
+mod client;
+
+use client::{Client, refusal};
+use deepum_protocol::status::{Request, Status, Wanted};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::kill;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::{Pid, Uid, getuid};
 use std::fs;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -23,12 +26,12 @@ use std::time::{Duration, Instant};
 
 /// Most clients of one user at a time.
 pub const CLIENTS: usize = 16;
+/// Most clients taken in one turn, so that those who are served are served meanwhile.
+const ACCEPTS: usize = 64;
 /// Longest line a client may send, newline included.
 pub const LINE: usize = 4096;
 /// Longest time a client may be silent, or not take its answer.
 pub const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of answers waiting for one client beyond which nothing more is read from it.
-const UNSENT: usize = 1 << 20;
 
 /// Makes sure that `folder` is ours alone.
 fn secure(folder: &Path) -> io::Result<()> {
@@ -141,12 +144,16 @@ impl Socket {
         let mut clients: Vec<Client> = Vec::new();
         loop {
             let wait = clients.iter().map(Client::expires).min();
-            let timeout = wait.map_or(PollTimeout::NONE, |at| {
-                let left = at.saturating_duration_since(Instant::now()).as_millis().min(60_000) + 1;
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            });
+            let timeout = match wait {
+                _ if clients.iter().any(Client::is_due) => PollTimeout::ZERO,
+                Some(at) => {
+                    let left = at.saturating_duration_since(Instant::now()).as_millis().min(60_000) + 1;
+                    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+                }
+                None => PollTimeout::NONE,
+            };
             let mut fds = vec![PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)];
-            fds.extend(clients.iter().map(|c| PollFd::new(c.stream.as_fd(), c.wants())));
+            fds.extend(clients.iter().map(|c| PollFd::new(c.fd(), c.wants())));
             if poll(&mut fds, timeout).is_err() {
                 // EINTR cannot be (no signals here), ENOMEM can; neither is worth the processor's time.
                 std::thread::sleep(Duration::from_millis(10));
@@ -156,7 +163,7 @@ impl Socket {
             drop(fds);
             let mut turn = ready[1..].iter();
             clients.retain_mut(|client| {
-                let ready = turn.next().copied().unwrap_or(false);
+                let ready = turn.next().copied().unwrap_or(false) || client.is_due();
                 (!ready || client.serve(&answer).is_ok()) && client.expires() > Instant::now()
             });
             if ready[0] {
@@ -166,7 +173,7 @@ impl Socket {
     }
 
     fn accept(&self, clients: &mut Vec<Client>, may: &impl Fn(Uid) -> bool) {
-        loop {
+        for _ in 0..ACCEPTS {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
@@ -194,100 +201,4 @@ impl Drop for Socket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
-}
-
-#[derive(Debug)]
-struct Client {
-    stream: UnixStream,
-    uid: Uid,
-    line: Vec<u8>,
-    unsent: Vec<u8>,
-    /// What came after an overlong line is not looked at; the client goes once it has read why.
-    closing: bool,
-    alive: Instant,
-}
-
-impl Client {
-    fn new(stream: UnixStream, uid: Uid) -> Option<Self> {
-        stream.set_nonblocking(true).ok()?;
-        Some(Self { stream, uid, line: Vec::new(), unsent: Vec::new(), closing: false, alive: Instant::now() })
-    }
-
-    fn wants(&self) -> PollFlags {
-        match (self.unsent.is_empty(), self.closing || self.unsent.len() > UNSENT) {
-            (true, _) => PollFlags::POLLIN,
-            (false, false) => PollFlags::POLLIN | PollFlags::POLLOUT,
-            (false, true) => PollFlags::POLLOUT,
-        }
-    }
-
-    fn expires(&self) -> Instant {
-        self.alive + PATIENCE
-    }
-
-    /// Reads and answers what is there. An error ends the client.
-    fn serve(&mut self, answer: &impl Fn(Request, Uid) -> Result<String, String>) -> io::Result<()> {
-        self.flush()?;
-        if !self.closing && self.unsent.len() <= UNSENT {
-            let mut buffer = [0; LINE];
-            match self.stream.read(&mut buffer) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(n) => {
-                    self.alive = Instant::now();
-                    self.take(&buffer[..n], answer);
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
-                Err(e) => return Err(e),
-            }
-        }
-        self.flush()?;
-        if self.closing && self.unsent.is_empty() { Err(ErrorKind::InvalidData.into()) } else { Ok(()) }
-    }
-
-    fn take(&mut self, bytes: &[u8], answer: &impl Fn(Request, Uid) -> Result<String, String>) {
-        for byte in bytes {
-            if self.closing {
-                return;
-            }
-            if *byte == b'\n' {
-                let line = std::mem::take(&mut self.line);
-                let request = serde_json::from_slice::<Request>(&line).map_err(|e| {
-                    format!("no request: {e}; allowed is {{\"get\":\"status\"}} or {{\"get\":\"programs\"}}")
-                });
-                let line = request.and_then(|request| answer(request, self.uid));
-                self.say(&line.unwrap_or_else(|error| refusal(&error)));
-            } else if self.line.len() + 1 >= LINE {
-                self.say(&refusal(&format!("a request is one line of less than {LINE} bytes")));
-                self.closing = true;
-            } else {
-                self.line.push(*byte);
-            }
-        }
-    }
-
-    fn say(&mut self, line: &str) {
-        self.unsent.extend_from_slice(line.as_bytes());
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        while !self.unsent.is_empty() {
-            match self.stream.write(&self.unsent) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(n) => {
-                    self.alive = Instant::now();
-                    self.unsent.drain(..n);
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
-    }
-}
-
-fn refusal(error: &str) -> String {
-    let refusal = Refusal { schema: SCHEMA.to_owned(), error: error.to_owned() };
-    let mut line = serde_json::to_string(&refusal).unwrap_or_default();
-    line.push('\n');
-    line
 }

@@ -213,6 +213,23 @@ fn one_that_never_reads_holds_up_nobody() {
 }
 
 #[test]
+fn one_that_reads_late_gets_all_its_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = serve(folder.path());
+    let mut late = connect(&path);
+    let mut asks = late.get_ref().try_clone().unwrap();
+    let (many, one) = (6000, ask(&mut connect(&path), GET));
+    assert!(many * one.len() > 2 << 20, "more than may wait for it");
+    // It stands still in the middle, until its answers are read.
+    let asking = thread::spawn(move || asks.write_all(GET.repeat(many).as_bytes()).unwrap());
+    thread::sleep(Duration::from_millis(50));
+    for i in 0..many {
+        assert!(ask(&mut late, "") == one, "answer {i} of {many}");
+    }
+    asking.join().unwrap();
+}
+
+#[test]
 fn users_who_may_not_are_told_so() {
     let folder = tempfile::tempdir().unwrap();
     let socket = Socket::bind(&[folder.path().to_owned()], 4711).unwrap();

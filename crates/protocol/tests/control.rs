@@ -118,7 +118,7 @@ fn values_that_are_not_allowed_are_named() {
         Packet::parse(&Packet::Hello(hello).to_bytes()).unwrap_err().to_string()
     };
     type Change<'a> = &'a dyn Fn(&mut Hello);
-    let cases: [(&str, Change<'_>); 12] = [
+    let cases: [(&str, Change<'_>); 13] = [
         ("ring bytes is 7;", &|h| h.ring = Bytes(7)),
         ("ring bytes is 0;", &|h| h.ring = Bytes(0)),
         ("page bytes is 18446744073709551608;", &|h| h.page = Bytes(u64::MAX - 7)),
@@ -128,6 +128,9 @@ fn values_that_are_not_allowed_are_named() {
         ("devices is 0;", &|h| h.devices.clear()),
         ("ordinal is 0; allowed is more than that of the GPU before", &|h| h.devices[1].id = DeviceId(0)),
         ("ordinal is 16;", &|h| h.devices[1].id = DeviceId(16)),
+        ("uuid is 00000000000000000000000000000000; allowed is another than those of the GPUs before", &|h| {
+            h.devices[1].uuid = [0; 16]
+        }),
         ("budget is 34359738369; allowed is 1 to the memory", &|h| h.devices[0].budget = Bytes((32 << 30) + 1)),
         ("tools entries is 3; allowed is a power of two", &|h| {
             h.tools = Ok(ToolsQueue { entries: 3, memory: Bytes(8) });

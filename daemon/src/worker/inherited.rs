@@ -1,4 +1,4 @@
-//! What a worker has from its parent: descriptors by number, instructions by the pipe; and how that becomes an engine's inputs.
+//! What a worker has from its parent: descriptors by number, instructions by a socket; and how that becomes an engine's inputs.
 //!
 //! The parent has looked at the descriptors' kinds. What is in the memory behind them is believed as little here: ring and page are
 //! opened as what they claim to be or refused, and the file sizes cannot change (seals), so no access can fall outside.
@@ -18,13 +18,16 @@ use deepum_protocol::page::{Page, PageError};
 use deepum_protocol::ring::{Ring, RingError};
 use nix::fcntl::{FcntlArg, fcntl};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
 
 /// The descriptors, in the order of the command line.
 #[derive(Debug)]
 pub(super) struct Inherited {
-    /// To and from the parent.
-    pub pipe: OwnedFd,
+    /// From the parent.
+    pub orders: OwnedFd,
+    /// To the parent.
+    pub reports: OwnedFd,
     /// The program's.
     pub connection: OwnedFd,
     /// Readable when the program has ended; the connection once more where the system has no such thing.
@@ -53,18 +56,18 @@ impl Inherited {
         }
         let mut fds = fds.into_iter();
         let mut next = || fds.next().context("--worker names too few descriptors");
-        Ok(Self { pipe: next()?, connection: next()?, program: next()?, passed: fds.collect() })
+        Ok(Self { orders: next()?, reports: next()?, connection: next()?, program: next()?, passed: fds.collect() })
     }
 
     /// The two packets that a worker begins with.
     pub(super) fn instructions(&self) -> Result<(Hello, Start)> {
         let mut buffer = [0; PACKET_BYTES];
-        let got = packet::receive(self.pipe.as_fd(), &mut buffer).context("no Hello from the parent")?;
+        let got = packet::receive(self.orders.as_fd(), &mut buffer).context("no Hello from the parent")?;
         let Ok(Packet::Hello(hello)) = Packet::parse(&buffer[..got.len]) else { bail!("the parent sent no Hello") };
-        let start: Start = report::hear(self.pipe.as_fd())?.context("the parent gave no start")?;
+        let start: Start = report::hear(self.orders.as_fd())?.context("the parent gave no start")?;
         ensure!(start.budgets.len() == hello.devices.len(), "the parent gave budgets for other GPUs");
         // From here on it is polled.
-        for fd in [&self.pipe, &self.connection] {
+        for fd in [&self.orders, &self.connection] {
             fcntl(fd, FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
         }
         Ok((hello, start))
@@ -106,14 +109,20 @@ pub(super) fn adopt(
     };
     // What is wrong with a variable the program has said itself.
     let mut config = Config::read(hello.config.lines().filter_map(|line| line.split_once('='))).config;
-    config.tables = match (config.tables, &start.tables) {
-        (_, None) => TablesIn::Off,
-        (TablesIn::Usual, Some(folder)) if !hello.driven => TablesIn::Folder(folder.clone()),
-        (as_it_says, Some(_)) => as_it_says,
-    };
+    config.tables = tables(config.tables, start.tables.as_deref(), hello.driven);
     let inputs =
         Inputs { ring, page, devices: hello.devices.iter().zip(&start.budgets).map(facts).collect(), config, say };
     Ok((inputs, Passed { adopted, bell: hello.driven.then_some(bell), workload: hello.workload }))
+}
+
+/// Where tables are kept: a folder that the program names goes before that of the daemon. The usual place is never that of the
+/// worker, which has no home.
+fn tables(named: TablesIn, kept: Option<&Path>, driven: bool) -> TablesIn {
+    match (named, kept) {
+        (TablesIn::Usual, Some(folder)) if !driven => TablesIn::Folder(folder.to_owned()),
+        (TablesIn::Usual, None) => TablesIn::Off,
+        (as_it_says, _) => as_it_says,
+    }
 }
 
 const fn of_ring(error: RingError) -> Reason {
@@ -128,4 +137,24 @@ const fn of_page(error: PageError) -> Reason {
 fn map(fd: &OwnedFd, bytes: Bytes) -> Result<&'static [AtomicU64], (Reason, String)> {
     let words = usize::try_from(bytes.get() / 8).unwrap_or(usize::MAX);
     Mapping::adopt(fd, words).map_err(|e| (Reason::Descriptors, format!("memory of the program: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_the_program_names_goes_before_the_daemons() {
+        let named = || TablesIn::Folder("/home/me/tables".into());
+        let kept = Path::new("/var/lib/deepum/tables/7");
+        for driven in [false, true] {
+            for kept in [None, Some(kept)] {
+                assert_eq!(tables(named(), kept, driven), named());
+                assert_eq!(tables(TablesIn::Off, kept, driven), TablesIn::Off);
+            }
+            assert_eq!(tables(TablesIn::Usual, None, driven), TablesIn::Off);
+        }
+        assert_eq!(tables(TablesIn::Usual, Some(kept), false), TablesIn::Folder(kept.to_owned()));
+        assert_eq!(tables(TablesIn::Usual, Some(kept), true), TablesIn::Usual, "which is none on an emulated device");
+    }
 }

@@ -1,13 +1,14 @@
-//! A worker: the engine for one program, in a process of its own with the program's rights.
+//! A worker: the engine for one program, in a process of its own with the program's rights ([`rights`]).
 //!
 //! It takes its orders from three descriptors, one `poll`: the program's connection (hang-up, Bye), the program's process (its end), the
-//! parent's pipe (shares, end, hang-up). Every [`REPORTING`] it looks at what its program uses and reports where that has changed.
+//! parent's socket (shares, end, hang-up). Every [`REPORTING`] it looks at what its program uses and reports where that has changed.
 //! The engine's own threads do the rest.
 //!
 //! It ends by ending the process: the kernel then closes, unmaps and frees all that it had of the program, and the program sees the
 //! connection hang up. Not here: taking over what was passed on ([`inherited`]).
 
 mod inherited;
+mod rights;
 
 use crate::report::{self, Figures, Order, Report, Start};
 use anyhow::{Context, Result};
@@ -48,22 +49,24 @@ enum End {
     Order,
 }
 
-/// Serves one program, with the descriptors that the command line names.
+/// Serves one program, with the rights and descriptors that the command line names.
 ///
 /// # Errors
 /// What is wrong with the command line, or what the parent sent; a program that cannot be served is no error, but refused.
-pub fn main(fds: &str) -> Result<()> {
-    let inherited = Inherited::take(fds)?;
+pub fn main(errand: &str) -> Result<()> {
+    let inherited = Inherited::take(rights::take_on(errand)?)?;
+    // The parent says when, and of which program.
     tracing_subscriber::fmt()
         .with_max_level(tracing::Level::INFO)
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(false)
+        .without_time()
         .init();
     let (hello, start) = inherited.instructions()?;
-    let Inherited { pipe, connection, program, passed } = inherited;
+    let Inherited { orders, reports, connection, program, passed } = inherited;
     // They hang up when the process ends and not before: so whoever hears it may take the process for gone.
-    let pipe = ManuallyDrop::new(pipe);
+    let parent = ManuallyDrop::new((orders, reports));
     let _ = CONNECTION.set(connection);
     let connection = CONNECTION.get().context("set twice")?;
     let running = match run(&hello, &start, passed) {
@@ -84,7 +87,7 @@ pub fn main(fds: &str) -> Result<()> {
         let _ = report::send_now(connection.as_fd(), &Packet::Say(line).to_bytes());
     }
     let end = match welcomed {
-        Ok(()) => serve(&running, &pipe, connection, &program),
+        Ok(()) => serve(&running, &parent, connection, &program),
         Err(_) => End::Program,
     };
     debug!(program = start.pid, ?end, "ending");
@@ -135,21 +138,22 @@ fn serve_status(running: &Arc<Running>, pid: u32) -> Option<std::path::PathBuf> 
     Some(path)
 }
 
-fn serve(running: &Running, pipe: &OwnedFd, connection: &OwnedFd, program: &OwnedFd) -> End {
+fn serve(running: &Running, parent: &(OwnedFd, OwnedFd), connection: &OwnedFd, program: &OwnedFd) -> End {
+    let (orders, reports) = parent;
     let mut reported = Report::default();
     let mut shares: Option<Shares> = None;
     let mut look = Instant::now();
     loop {
         let left = look.saturating_duration_since(Instant::now()).as_millis() + 1;
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        let mut fds = [pipe, connection, program].map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN));
+        let mut fds = [orders, connection, program].map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN));
         let [mut ordered, mut spoken, mut ended] = [false; 3];
         // EINTR: nothing is ready; the rest of the turn does no harm.
         if poll(&mut fds, timeout).is_ok() {
             [ordered, spoken, ended] = fds.map(|fd| fd.any().unwrap_or(true));
         }
         // What the parent wants waits until the engine may look; that is within moments of the Welcome.
-        if ordered && let Some(end) = obey(running, pipe, connection, &mut shares) {
+        if ordered && let Some(end) = obey(running, orders, connection, &mut shares) {
             return end;
         }
         if adopted::may_look()
@@ -167,7 +171,7 @@ fn serve(running: &Running, pipe: &OwnedFd, connection: &OwnedFd, program: &Owne
             look = Instant::now() + REPORTING;
             let now = report_of(running);
             if now != reported {
-                match report::say(pipe.as_fd(), &now) {
+                match report::give(reports.as_fd(), &now) {
                     Ok(()) => reported = now,
                     Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
                     Err(_) => return End::Order,
@@ -178,8 +182,8 @@ fn serve(running: &Running, pipe: &OwnedFd, connection: &OwnedFd, program: &Owne
 }
 
 /// What the parent wants. The end, if that.
-fn obey(running: &Running, pipe: &OwnedFd, connection: &OwnedFd, shares: &mut Option<Shares>) -> Option<End> {
-    match report::hear::<Order>(pipe.as_fd()) {
+fn obey(running: &Running, orders: &OwnedFd, connection: &OwnedFd, shares: &mut Option<Shares>) -> Option<End> {
+    match report::hear::<Order>(orders.as_fd()) {
         Ok(None) => None,
         Ok(Some(Order::Budgets(budgets))) => {
             let new: Shares =

@@ -108,6 +108,11 @@ impl Daemon {
         self.child.id()
     }
 
+    /// How many it has.
+    pub fn threads(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/task", self.pid())).map_or(0, Iterator::count)
+    }
+
     /// As the kernel would, in the middle of anything.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
@@ -166,10 +171,15 @@ pub fn ask(socket: &Path, request: &str) -> String {
     line
 }
 
-/// Files that a process has open, by what they are.
+/// Files that a process has open in its first thread, by what they are.
 pub fn open_files(pid: u32) -> Vec<String> {
-    let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
-    let mut files: Vec<String> = entries
+    files_in(Path::new(&format!("/proc/{pid}/fd")))
+}
+
+fn files_in(folder: &Path) -> Vec<String> {
+    let mut files: Vec<String> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
         .flatten()
         .filter_map(|e| Some(std::fs::read_link(e.path()).ok()?.to_string_lossy().into_owned()))
         .collect();
@@ -177,9 +187,15 @@ pub fn open_files(pid: u32) -> Vec<String> {
     files
 }
 
-/// What the daemon has open, when nobody asks for its status: names of sockets differ, their number does not.
+/// What the daemon has open in any thread, when nobody asks for its status: names of sockets differ, their number does not.
 pub fn files(daemon: &Daemon) -> Vec<String> {
-    let kinds = || open_files(daemon.pid()).into_iter().map(|f| f.split(":[").next().unwrap().to_owned()).collect();
+    let kinds = || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().flatten();
+        let files = threads.flat_map(|thread| files_in(&thread.path().join("fd")));
+        let mut kinds: Vec<String> = files.map(|f| f.split(":[").next().unwrap().to_owned()).collect();
+        kinds.sort();
+        kinds
+    };
     let mut last: Vec<String> = kinds();
     let mut times = 0;
     until("nobody asks", || {

@@ -51,6 +51,11 @@ impl Hello {
                 return Err(ControlError::field("ordinal", id.0, "more than that of the GPU before"));
             }
             let uuid = r.array("uuid")?;
+            // Each would be given a part of the same GPU.
+            if devices.iter().any(|device| device.uuid == uuid) {
+                let name = format!("{:032x}", u128::from_be_bytes(uuid));
+                return Err(ControlError::field("uuid", name, "another than those of the GPUs before"));
+            }
             let (memory, budget) = (Bytes(r.u64("memory")?), Bytes(r.u64("budget")?));
             if budget == Bytes::ZERO || budget > memory {
                 return Err(ControlError::field("budget", budget.get(), format!("1 to the memory, {}", memory.get())));
