@@ -26,10 +26,6 @@ fn a_program_is_served_from_hello_to_bye() {
     let daemon = Daemon::start(&[]);
     let program = Program::new(&daemon);
     assert_eq!(program.parts.ring.shared().mode(), Mode::Dormant);
-    assert_eq!(
-        program.parts.page.engine().load(std::sync::atomic::Ordering::Relaxed),
-        u64::from(program.welcome.worker)
-    );
     program.parts.alloc(0, 100);
     until("it is reported", || (daemon.programs().programs[0].devices[0].managed_bytes == 200 * MIB).then_some(()));
     let told = daemon.programs();

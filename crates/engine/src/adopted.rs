@@ -93,7 +93,6 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
         pending: Arc::clone(&pending),
     };
     let running = Running::start(inputs, reader, drivers)?;
-    page.engine().store(std::process::id().into(), Ordering::Release);
     KNOWN.store(bell.is_none(), Ordering::Release);
     if let Some(bell) = bell {
         let nudges = Nudges::over(page, bell);

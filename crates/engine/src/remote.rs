@@ -300,10 +300,8 @@ impl Link {
         }
         // Once more, for one that went on for a while.
         self.leave();
-        let page = self.remote.page.0;
-        page.hand_outs().clear_discards();
+        self.remote.page.0.hand_outs().clear_discards();
         self.nudges.forget();
-        page.engine().store(0, Ordering::Release);
     }
 
     /// Says why there is no daemon, each reason once.

@@ -143,7 +143,6 @@ impl Engine {
         }
         std::mem::forget(reader);
         self.ring.shared().set_mode(Mode::Awake);
-        self.page.engine().store(7, Ordering::Relaxed);
         pending_word(self.page).store(3, Ordering::Relaxed);
         let block = UmBlock::containing(allocation().start);
         let outs = self.page.hand_outs();
@@ -186,7 +185,6 @@ fn whatever_becomes_of_the_daemon_the_program_has_an_engine_or_none() {
         ring.shared().mode() == Mode::Off
             && !page.gates().is_closed()
             && pending_word(page).load(Ordering::Relaxed) == 0
-            && page.engine().load(Ordering::Relaxed) == 0
     };
 
     // No daemon: one line that names the places, and the state without an engine.

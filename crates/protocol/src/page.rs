@@ -38,7 +38,6 @@ const W_WORDS: usize = 1026;
 const W_REACHED: usize = 1032;
 const W_PENDING: usize = 1040;
 const W_NUDGE: usize = 1048;
-const W_ENGINE: usize = 1056;
 const W_BEGUN: usize = 1064;
 const W_ENDED: usize = 1072;
 const W_BLIND: usize = 1080;
@@ -188,11 +187,6 @@ impl Page {
     /// only grow.
     pub fn seen(&self) -> &'static AtomicU64 {
         &self.words[W_SEEN]
-    }
-
-    /// Who the engine is, for whoever watches over it: its process, or 0 for none.
-    pub fn engine(&self) -> &'static AtomicU64 {
-        &self.words[W_ENGINE]
     }
 
     /// Which operations are under way.
