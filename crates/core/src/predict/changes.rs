@@ -36,11 +36,13 @@ impl Predict {
         let mut reached = std::mem::take(&mut self.stand_in);
         reached.clear();
         reached.extend(known.window.get(seq).into_iter().flat_map(Issued::blocks));
-        for at in reached.iter().filter_map(|&block| known.residency.find(block)).collect::<Vec<_>>() {
+        for &block in &reached {
             if self.in_plan >= known.plan_room() {
                 break;
             }
-            self.want(index, at, known, out);
+            if let Some(at) = known.residency.find(block) {
+                self.want(index, at, known, out);
+            }
         }
         (self.stand_in, self.stands_in_for) = (reached, None);
     }

@@ -8,7 +8,7 @@
 //! Invariants: nothing here makes a program fail or wait for a disk; a file that is not as it should be is said in one line and
 //! not used; saved files are whole (written beside, then renamed).
 //!
-//! On the emulated device nothing is kept unless a folder is named, since runs there repeat exactly.
+//! On the emulated device nothing is kept unless a folder is named, so that a run does not depend on those before it.
 
 pub mod folder;
 pub mod thread;
