@@ -55,6 +55,25 @@ impl Job<'_> {
     }
 }
 
+/// Seconds of work on idle cores that are left, about.
+struct Left {
+    /// Of the jobs that nobody has begun.
+    waiting: f64,
+    /// When the others began, and what they were to cost, by worker.
+    running: BTreeMap<usize, (Instant, f64)>,
+}
+
+impl Left {
+    fn begin(&mut self, worker: usize, cost: f64) {
+        self.waiting -= cost;
+        self.running.insert(worker, (Instant::now(), cost));
+    }
+    fn seconds(&self) -> f64 {
+        let left = |(began, cost): &(Instant, f64)| (cost - began.elapsed().as_secs_f64()).max(0.0);
+        self.waiting + self.running.values().map(left).sum::<f64>()
+    }
+}
+
 /// Carries out what `rows` need and is not known.
 pub fn carry_out(manifest: &Manifest, rows: &[Row], bench: &Bench<'_>, store: &Store, workers: usize) -> Result<Done> {
     let mut done = Done::default();
@@ -89,20 +108,21 @@ pub fn carry_out(manifest: &Manifest, rows: &[Row], bench: &Bench<'_>, store: &S
     }
 
     let queue = Mutex::new(jobs.into_iter());
-    let (done, left) = (Mutex::new(done), Mutex::new(total));
+    let (done, left) = (Mutex::new(done), Mutex::new(Left { waiting: total, running: BTreeMap::new() }));
     let finished = AtomicUsize::new(0);
     let started = Instant::now();
     std::thread::scope(|scope| {
-        for _ in 0..workers.min(count) {
-            scope.spawn(|| {
+        for worker in 0..workers.min(count) {
+            let (queue, done, left, finished) = (&queue, &done, &left, &finished);
+            scope.spawn(move || {
                 loop {
                     if bench.interrupted.load(Ordering::Relaxed) {
                         break;
                     }
                     let Some(job) = queue.lock().expect("no panic holds it").next() else { break };
-                    let cost = job.cost(manifest);
+                    left.lock().expect("no panic holds it").begin(worker, job.cost(manifest));
                     let result = carry_out_one(&job, manifest, bench, store);
-                    *left.lock().expect("no panic holds it") -= cost;
+                    left.lock().expect("no panic holds it").running.remove(&worker);
                     finished.fetch_add(1, Ordering::Relaxed);
                     let mut done = done.lock().expect("no panic holds it");
                     match result {
@@ -120,7 +140,7 @@ pub fn carry_out(manifest: &Manifest, rows: &[Row], bench: &Bench<'_>, store: &S
         let mut progress = Progress::new();
         while finished.load(Ordering::Relaxed) < count && !bench.interrupted.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(200));
-            let left = *left.lock().expect("no panic holds it");
+            let left = left.lock().expect("no panic holds it").seconds();
             let elapsed = started.elapsed().as_secs_f64();
             // By the manifest's seconds at first, by this machine's speed once it shows.
             let (speed, on) = match total - left > 0.05 * total {
