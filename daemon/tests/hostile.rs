@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Daemon, Parts, Program, SEALED, emulated, files, hear, memory, open_files, refused, until};
+use common::{
+    Daemon, Parts, Program, SEALED, emulated, files, hear, memory, open_files, others_can_be_played, refused, until,
+};
 use deepum_core::units::Bytes;
 use deepum_engine::packet;
 use deepum_protocol::control::{Packet, Reason};
@@ -11,7 +13,7 @@ use deepum_protocol::shared::Mode;
 use nix::fcntl::SealFlag;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{setsockopt, sockopt};
-use nix::unistd::{Pid, getuid};
+use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -247,8 +249,7 @@ fn a_liar_about_memory_and_weight_takes_nothing_from_others() {
 
 #[test]
 fn a_user_who_is_not_named_is_refused_and_one_who_is_is_served() {
-    if !getuid().is_root() {
-        eprintln!("left out: only root can be another user");
+    if !others_can_be_played() {
         return;
     }
     let daemon = Daemon::start(&["--allow-user", "54321", "--allow-group", "54400"]);
@@ -281,8 +282,7 @@ fn child_asks_to_be_served() {
 /// A crowd of another user's, as large as it can be made, does not keep this one's programs out.
 #[test]
 fn another_users_crowd_is_bounded_by_itself() {
-    if !getuid().is_root() {
-        eprintln!("left out: only root can be another user");
+    if !others_can_be_played() {
         return;
     }
     let daemon = Daemon::start(&[]);
@@ -342,8 +342,7 @@ fn signal(daemon: &Daemon, signal: Signal) {
 /// What a user sends may take as long to close as that user likes; then nothing more is taken from this user, and others are served.
 #[test]
 fn what_takes_for_ever_to_close_stops_nobody_else() {
-    if !getuid().is_root() {
-        eprintln!("left out: only root can be another user");
+    if !others_can_be_played() {
         return;
     }
     let mut daemon = Daemon::start(&[]);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Daemon, Parts, Program, alive, ask, files, open_files, until};
+use common::{Daemon, Parts, Program, alive, as_another_user, ask, files, open_files, others_can_be_played, until};
 use deepum_protocol::control::Packet;
 use deepum_protocol::shared::Mode;
 use deepum_protocol::status::Status;
@@ -165,15 +165,12 @@ fn child_attaches() {
 
 #[test]
 fn another_user_is_served_with_that_users_rights_and_sees_only_its_own() {
-    if !getuid().is_root() {
-        eprintln!("left out: only root can be another user");
+    if !others_can_be_played() {
         return;
     }
     let daemon = Daemon::start(&[]);
     let own = Program::new(&daemon);
-    let (mut child, worker) = attached_child(&daemon, |command| {
-        command.uid(54_321).gid(54_322).env("XDG_RUNTIME_DIR", "/nowhere");
-    });
+    let (mut child, worker) = attached_child(&daemon, as_another_user);
     let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
     let line = |name: &str| {
         status.lines().find_map(|l| l.strip_prefix(name)).unwrap().split_whitespace().collect::<Vec<_>>().join(" ")
@@ -271,14 +268,11 @@ fn a_daemon_that_is_killed_takes_its_workers_along_and_the_next_one_takes_over()
 /// What another user does to its worker, which has that user's rights, is nothing to anybody else.
 #[test]
 fn a_worker_that_its_user_stops_stops_nobody_else() {
-    if !getuid().is_root() {
-        eprintln!("left out: only root can be another user");
+    if !others_can_be_played() {
         return;
     }
     let daemon = Daemon::start(&[]);
-    let (mut child, worker) = attached_child(&daemon, |command| {
-        command.uid(54_321).gid(54_322).env("XDG_RUNTIME_DIR", "/nowhere");
-    });
+    let (mut child, worker) = attached_child(&daemon, as_another_user);
     let stops = std::process::Command::new("kill").args(["-STOP", &worker.to_string()]).uid(54_321).status().unwrap();
     assert!(stops.success());
     Program::new(&daemon).is_served();

@@ -21,6 +21,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -204,6 +205,20 @@ pub fn files(daemon: &Daemon) -> Vec<String> {
         last.clone_from(&now);
         (times >= 10).then_some(now)
     })
+}
+
+/// Whether a test can be another user. Says so if not.
+pub fn others_can_be_played() -> bool {
+    let root = nix::unistd::getuid().is_root();
+    if !root {
+        eprintln!("left out: only root can be another user");
+    }
+    root
+}
+
+/// Lets `command` run as the user 54321.
+pub fn as_another_user(command: &mut Command) {
+    command.uid(54_321).gid(54_322).env("XDG_RUNTIME_DIR", "/nowhere");
 }
 
 pub fn alive(pid: u32) -> bool {

@@ -223,6 +223,17 @@ pub fn spoken(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
+    fn what_is_under_way_is_left_until_it_took_what_it_was_to_cost() {
+        let mut left = super::Left { waiting: 1e9, running: Default::default() };
+        left.begin(0, 4e8);
+        left.begin(1, 0.0);
+        // Less what passes meanwhile, which is no ten years.
+        assert!((6e8..=1e9).contains(&left.seconds()));
+        left.running.remove(&0);
+        assert!((left.seconds() - 6e8).abs() < 1.0, "one that takes longer than it should is not less than nothing");
+    }
+
+    #[test]
     fn times_are_said_as_people_say_them() {
         let said: Vec<String> = [0.2, 75.0, 90.0, 725.0, 5400.0, -3.0].map(super::spoken).into();
         assert_eq!(said, ["0 s", "75 s", "2 min", "12 min", "1 h 30 min", "0 s"]);
