@@ -77,14 +77,14 @@ def run(module, inputs, checkpointing):
 def train(description, make_task, options=None):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--batch", type=int, required=True, help="samples in a batch")
-    parser.add_argument("--iterations", type=int, default=6)
+    parser.add_argument("--iterations", type=int, default=6, help="6; with 0 the model is made and nothing else")
     parser.add_argument("--remedy", choices=REMEDIES, default="none", help="what is done against too little device memory")
     parser.add_argument("--status", nargs=2, metavar=("DEEPUM", "FILE"), help="at the end, write what this `deepum` says of this process")
     if options:
         options(parser)
     args = parser.parse_args()
-    if args.batch < 1 or args.iterations < 1:
-        parser.error("--batch and --iterations: at least 1")
+    if args.batch < 1 or args.iterations < 0:
+        parser.error("--batch: at least 1; --iterations: at least 0")
 
     torch.manual_seed(0)
     args.checkpointing = args.remedy in ("checkpoint", "checkpoint_and_offload")
@@ -106,8 +106,8 @@ def train(description, make_task, options=None):
             loss = task.iterate(steps)
         print(f"iteration {iteration}: loss {loss.item():.4f}", flush=True)
 
+    torch.cuda.synchronize()
     if args.status:
-        torch.cuda.synchronize()
         deepum, file = args.status
         clean = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
         with open(file, "wb") as out:

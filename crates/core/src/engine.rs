@@ -154,6 +154,7 @@ impl Engine {
                 counters: Counters::default(),
                 budget: blocks,
                 fits: blocks,
+                crowded: false,
                 front: Ticket(1),
                 faults_visible: true,
             },
@@ -300,7 +301,12 @@ impl Engine {
     }
 
     fn wake_or_sleep(&mut self, out: &mut Commands) {
-        let awake = (self.foretold || !self.fits()) && self.policy.watches_launches();
+        let crowded = !self.fits();
+        let before = std::mem::replace(&mut self.known.crowded, crowded);
+        if self.awake && crowded && !before {
+            self.policy.shrunk(&mut self.known, out);
+        }
+        let awake = (self.foretold || crowded) && self.policy.watches_launches();
         if awake && !self.awake {
             self.known.counters.wakes += 1;
             self.just_awake = true;

@@ -43,6 +43,8 @@ pub struct Known {
     /// Blocks that really fit: the budget, or what was there when the driver last had to evict, if less. Contexts,
     /// workspaces and other programs take memory that we do not see.
     pub fits: usize,
+    /// Whether there is more managed memory than is sure to fit. Until there is, nobody is evicted.
+    pub crowded: bool,
     /// Ticket of the launch at the front of the plan: uses before it are past.
     pub front: Ticket,
     /// Whether fault notices can be seen.

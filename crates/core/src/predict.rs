@@ -18,7 +18,7 @@
 //! **Room.** The blocks of the plan may fill a part of what fits ([`Known::plan_room`]; the executing launch alone may fill all of it).
 //! A block is then safe until its use if it is younger than the rest, because no more than the plan's
 //! blocks are made resident meanwhile, and the driver evicts by age. So of resident blocks only those older than the
-//! rest need the *touch* (a fetch that copies nothing) that makes them young again.
+//! rest need the *touch* (a fetch that copies nothing) that makes them young again; none does while all memory fits.
 //!
 //! **The first time.** An execution ID that never ran has no chain. If its launch is issued, what its arguments
 //! reach stands in for one: known hundreds of launches before the GPU comes there. In PyTorch that is every
@@ -401,7 +401,7 @@ impl Predict {
 
 /// Touches a block that is on the GPU, if it might be evicted before it is used.
 fn keep(at: Handle, known: &mut Known, out: &mut Commands) {
-    if known.residency.age(at) >= (known.fits - known.plan_room()) as u64 {
+    if known.crowded && known.residency.age(at) >= (known.fits - known.plan_room()) as u64 {
         known.counters.touch_asked += 1;
         if known.residency.get(at).ask() == Ask::None {
             known.residency.set_ask(at, Ask::Keep);

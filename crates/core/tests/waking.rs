@@ -176,3 +176,25 @@ fn a_workload_that_did_not_fit_before_is_watched_from_its_first_launch_and_not_f
     second.alloc(200, 850);
     assert!(second.engine.awake(), "until it does not");
 }
+
+#[test]
+fn what_no_one_evicts_is_not_touched() {
+    let mut first = woken(1);
+    first.done(1);
+    let mut bytes = Vec::new();
+    assert!(first.engine.save(7, &mut bytes));
+
+    let mut second = Bench::new();
+    second.engine.take_over(&bytes, 7).unwrap();
+    second.alloc(0, 100);
+    second.alloc(100, 780);
+    for seq in 1..=3 {
+        second.launch(seq, 77, &[0]);
+        second.done(seq);
+    }
+    assert!(second.engine.awake());
+    assert_eq!(second.engine.counters().touch_asked, 0, "all of it fits");
+    second.alloc(2000, 80);
+    second.launch(4, 77, &[0]);
+    assert_eq!(second.engine.counters().touch_asked, 100, "and now it is the oldest of what is more than fits");
+}

@@ -44,7 +44,7 @@ pub trait Policy: Send + fmt::Debug {
     fn finished(&mut self, _launch: &Issued, _known: &mut Known) {}
     /// Everything one event finished was told.
     fn progressed(&mut self, _known: &mut Known, _out: &mut Commands) {}
-    /// The budget is smaller than it was; nobody was asked to leave for that yet.
+    /// The budget is smaller than it was, or memory no longer fits; nobody was asked to leave for that yet.
     fn shrunk(&mut self, _known: &mut Known, _out: &mut Commands) {}
     /// The GPU faulted on the block `at`, which is managed.
     fn fault(&mut self, _at: Handle, _known: &mut Known, _out: &mut Commands) {}
