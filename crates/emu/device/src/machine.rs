@@ -100,8 +100,8 @@ impl Machine {
     /// What `f` answers, or why there is no device (any more).
     pub fn call<R>(&self, cost: Cost, f: impl FnOnce(&mut Call<'_>) -> CuResult<R>) -> CuResult<R> {
         self.alive()?;
-        let turn = (!self.pace.is_engine_thread()).then(|| self.turn.lock());
-        let mut call = Call { machine: self, turn, state: self.state.lock() };
+        let turn = (!self.pace.is_engine_thread()).then(|| taken(&self.turn));
+        let mut call = Call { machine: self, turn, state: taken(&self.state) };
         call.state.totals.calls += 1;
         let cost = match cost {
             Cost::Free => Nanos::ZERO,
@@ -119,6 +119,7 @@ impl Machine {
         };
         call.state.note(&result);
         call.state.publish(&self.pace);
+        untouched(|| drop(call));
         result
     }
 
@@ -128,7 +129,10 @@ impl Machine {
     /// What `f` answers, or why there is no device (any more).
     pub fn look<R>(&self, f: impl FnOnce(&mut State) -> CuResult<R>) -> CuResult<R> {
         self.alive()?;
-        f(&mut self.state.lock())
+        let mut state = taken(&self.state);
+        let result = f(&mut state);
+        untouched(|| drop(state));
+        result
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -167,6 +171,11 @@ impl Machine {
     pub fn ended(&self) -> bool {
         self.ending.load(Ordering::SeqCst)
     }
+}
+
+/// Locks. Whether that had to wait is not to be seen on the stack; nor, where it is unlocked again, whether somebody else waits.
+fn taken<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.try_lock().unwrap_or_else(|| untouched(|| mutex.lock()))
 }
 
 /// A call under way: a turn, and the state.

@@ -2,8 +2,8 @@
 //!
 //! Problem: PyTorch hands structures to kernels of which it has not written every word (unused places of arrays, padding). Such a word is
 //! what some earlier call left on the stack; where that is a pointer into managed memory, the launch seems to name that memory. Here
-//! the engine's hooks run on the program's threads, and so does the waiting for the engine: in more or fewer frames by where the
-//! engine lives and how fast this machine is. What they overwrite, and what they spare, would decide which memory a
+//! the engine's hooks run on the program's threads, and so does the waiting for the engine and for the device's locks: in more or fewer frames by
+//! where the engine lives and how fast this machine is. What they overwrite, and what they spare, would decide which memory a
 //! launch seems to name, and so what the engine fetches and when the launch starts.
 //!
 //! Idea: what lay on the stack below is kept aside meanwhile, and put back ([`untouched`]).
@@ -29,11 +29,12 @@ thread_local! {
 /// Does `f`, and leaves the stack below the caller as it was.
 #[inline(always)]
 pub fn untouched<R>(f: impl FnOnce() -> R) -> R {
-    let mut kept = KEPT.take().unwrap_or_else(Box::new_uninit);
+    // A program that ends calls from destructors, when there may be nowhere to keep anything.
+    let mut kept = KEPT.try_with(Cell::take).ok().flatten().unwrap_or_else(Box::new_uninit);
     exchange(&mut kept);
     let result = below(f);
     exchange(&mut kept);
-    KEPT.set(Some(kept));
+    let _ = KEPT.try_with(|place| place.set(Some(kept)));
     result
 }
 
@@ -55,6 +56,7 @@ fn exchange(kept: &mut Kept) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc;
 
     const WORDS: usize = DEPTH / 16;
 
@@ -92,5 +94,25 @@ mod tests {
         assert!(found(ours) < FEW);
         below(|| litter(ours));
         assert!(found(ours) > WORDS - FEW, "it would have been seen");
+    }
+
+    #[test]
+    fn destructors_of_a_thread_that_ends_may_call() {
+        struct Calls(mpsc::Sender<bool>);
+        impl Drop for Calls {
+            fn drop(&mut self) {
+                let gone = untouched(|| KEPT.try_with(|_| ()).is_err());
+                self.0.send(gone).unwrap();
+            }
+        }
+        thread_local!(static CALLS: Cell<Option<Calls>> = const { Cell::new(None) });
+        let (done, ended) = mpsc::channel();
+        let thread = std::thread::spawn(|| {
+            CALLS.set(Some(Calls(done)));
+            // Known later, so gone sooner.
+            untouched(|| ());
+        });
+        thread.join().unwrap();
+        assert!(ended.recv().unwrap(), "there is nowhere to keep anything");
     }
 }
