@@ -8,8 +8,9 @@
 //! look-up of each address.
 //!
 //! As for launches: the outermost door on the thread records ([`crate::launch`] says how it is known), a refused copy gives its place
-//! back, and what enters a graph being captured is the graph's. Unlike launches: a copy has no name to learn by, and waits at no gate, for
-//! the copy engine fetches what it needs and nothing waits behind a copy for long.
+//! back, and what enters a graph being captured is the graph's. Unlike launches: a copy has no name to learn by. A memset waits at the gate as a
+//! launch does, for its kernel faults as any other; a copy does not, for the copy engine fetches what it needs, and copies are what programs put into streams
+//! of their own, to be done beside launches.
 //!
 //! Invariants: nothing here waits; what the program described is read once, and never beyond what CUDA itself reads of it; a
 //! recorded range lies inside one managed allocation, whatever the program said.
@@ -22,7 +23,7 @@ use crate::fence::here;
 use crate::issue::Issue;
 use crate::launch::{captures, capturing};
 use crate::map::BlockMap;
-use crate::{link, pt, registry};
+use crate::{link, progress, pt, registry};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, UmBlock};
 use deepum_protocol::ring::{Record, Ring};
 use deepum_protocol::shared::ShimCounter;
@@ -53,13 +54,15 @@ pub struct Copying {
     stream: Ptr,
     per_thread: bool,
     several: bool,
+    /// Whether it is a memset.
+    fills: bool,
     state: State,
 }
 
 /// The first half: begins to look at a copy.
 #[inline]
 pub fn begin(stream: Ptr, per_thread: bool) -> Option<Copying> {
-    Some(Copying { ring: link::ring()?, stream, per_thread, several: false, state: State::Elsewhere })
+    Some(Copying { ring: link::ring()?, stream, per_thread, several: false, fills: false, state: State::Elsewhere })
 }
 
 impl Copying {
@@ -72,6 +75,11 @@ impl Copying {
     /// From here on these are several copies, of which some may be refused alone.
     pub fn several(&mut self) {
         self.several = true;
+    }
+
+    /// This is a memset.
+    pub fn fills(&mut self) {
+        self.fills = true;
     }
 
     /// An area that the copy reads.
@@ -96,6 +104,9 @@ impl Copying {
             State::Issued(issue) if issue.awake => {
                 let (seq, stream) = (issue.seq, issue.stream());
                 self.ring.push(issue.device, &Record::Copy { seq, stream, range, write });
+                if self.fills {
+                    progress::wait(&self.ring.shared(), self.stream, self.per_thread, issue.device, seq);
+                }
             }
             // It runs whenever the graph does, so what it uses is never thrown away from now on.
             State::Captured => range.blocks().for_each(|block| pt::pin(block.start().max(range.start))),

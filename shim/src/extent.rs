@@ -145,6 +145,12 @@ impl Copying {
         self.writes(Rows::at(dst, 0).area(line(bytes)));
     }
 
+    /// So many bytes of one value.
+    pub fn fill(&mut self, dst: DevPtr, bytes: usize) {
+        self.fills();
+        self.to(dst, bytes);
+    }
+
     /// So many bytes to an address, from a symbol or array.
     pub fn to(&mut self, dst: DevPtr, bytes: usize) {
         self.writes(Rows::at(dst, 0).area(line(bytes)));
@@ -161,7 +167,13 @@ impl Copying {
         self.rows_to(dst, to, width, height);
     }
 
-    /// Rows to memory, from an array, or of one value.
+    /// Rows of one value.
+    pub fn fill_rows(&mut self, dst: DevPtr, pitch: usize, width: usize, height: usize) {
+        self.fills();
+        self.rows_to(dst, pitch, width, height);
+    }
+
+    /// Rows to memory, from an array.
     pub fn rows_to(&mut self, dst: DevPtr, pitch: usize, width: usize, height: usize) {
         self.writes(Rows::at(dst, pitch).area(sheet(width, height)));
     }
@@ -173,16 +185,17 @@ impl Copying {
 
     /// `count` values of `size` bytes.
     pub fn values(&mut self, dst: DevPtr, count: usize, size: u64) {
-        self.to(dst, times(count, size));
+        self.fill(dst, times(count, size));
     }
 
     /// Rows of `count` values of `size` bytes.
     pub fn rows_of_values(&mut self, dst: DevPtr, pitch: usize, count: usize, size: u64, height: usize) {
-        self.rows_to(dst, pitch, times(count, size), height);
+        self.fill_rows(dst, pitch, times(count, size), height);
     }
 
     /// A box of one value.
-    pub fn box_to(&mut self, dst: PitchedPtr, extent: Extent) {
+    pub fn fill_box(&mut self, dst: PitchedPtr, extent: Extent) {
+        self.fills();
         self.writes(Rows { start: dst.ptr as u64, pitch: dst.pitch, rows: dst.ysize, skip: [0; 3] }.area(extent));
     }
 

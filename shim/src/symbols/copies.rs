@@ -81,17 +81,17 @@ interpose_copies! {
     /// From an array to rows of memory.
     copy Cudart 0 [cudaMemcpy2DFromArray, cudaMemcpy2DFromArray_ptds](dst: DevPtr, pitch: usize, array: Ptr, x: usize, y: usize, width: usize, height: usize, kind: c_int) => DEFAULT, rows_to(dst, pitch, width, height);
     /// Bytes: PyTorch's for zeroing.
-    copy Cudart 0 [cudaMemsetAsync, cudaMemsetAsync_ptsz](dst: DevPtr, value: c_int, bytes: usize, stream: Ptr) => stream, to(dst, bytes);
+    copy Cudart 0 [cudaMemsetAsync, cudaMemsetAsync_ptsz](dst: DevPtr, value: c_int, bytes: usize, stream: Ptr) => stream, fill(dst, bytes);
     /// Bytes.
-    copy Cudart 0 [cudaMemset, cudaMemset_ptds](dst: DevPtr, value: c_int, bytes: usize) => DEFAULT, to(dst, bytes);
+    copy Cudart 0 [cudaMemset, cudaMemset_ptds](dst: DevPtr, value: c_int, bytes: usize) => DEFAULT, fill(dst, bytes);
     /// Rows of bytes.
-    copy Cudart 0 [cudaMemset2DAsync, cudaMemset2DAsync_ptsz](dst: DevPtr, pitch: usize, value: c_int, width: usize, height: usize, stream: Ptr) => stream, rows_to(dst, pitch, width, height);
+    copy Cudart 0 [cudaMemset2DAsync, cudaMemset2DAsync_ptsz](dst: DevPtr, pitch: usize, value: c_int, width: usize, height: usize, stream: Ptr) => stream, fill_rows(dst, pitch, width, height);
     /// Rows of bytes.
-    copy Cudart 0 [cudaMemset2D, cudaMemset2D_ptds](dst: DevPtr, pitch: usize, value: c_int, width: usize, height: usize) => DEFAULT, rows_to(dst, pitch, width, height);
+    copy Cudart 0 [cudaMemset2D, cudaMemset2D_ptds](dst: DevPtr, pitch: usize, value: c_int, width: usize, height: usize) => DEFAULT, fill_rows(dst, pitch, width, height);
     /// Boxes of bytes.
-    copy Cudart 0 [cudaMemset3DAsync, cudaMemset3DAsync_ptsz](dst: PitchedPtr, value: c_int, extent: Extent, stream: Ptr) => stream, box_to(dst, extent);
+    copy Cudart 0 [cudaMemset3DAsync, cudaMemset3DAsync_ptsz](dst: PitchedPtr, value: c_int, extent: Extent, stream: Ptr) => stream, fill_box(dst, extent);
     /// Boxes of bytes.
-    copy Cudart 0 [cudaMemset3D, cudaMemset3D_ptds](dst: PitchedPtr, value: c_int, extent: Extent) => DEFAULT, box_to(dst, extent);
+    copy Cudart 0 [cudaMemset3D, cudaMemset3D_ptds](dst: PitchedPtr, value: c_int, extent: Extent) => DEFAULT, fill_box(dst, extent);
 
     // Driver: Triton, JAX, libraries with their own runtime; and the runtime itself, whose copies are counted at its own door
 

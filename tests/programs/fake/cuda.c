@@ -125,6 +125,9 @@ int cuStreamWaitValue64_v2(void *stream, uint64_t at, uint64_t value, unsigned f
     waited_at = at, waited = value;
     return flags == 0 && *(volatile int64_t *)at >= (int64_t)value ? 0 : 1;
 }
+int cuStreamWaitValue64_v2_ptsz(void *stream, uint64_t at, uint64_t value, unsigned flags) {
+    return cuStreamWaitValue64_v2(stream, at, value, flags);
+}
 uint64_t fake_wait(int word) { return word ? waited_at : waited; }
 uint64_t fake_progress(int word) { return word ? written_at : written; }
 
