@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
 
@@ -66,12 +66,14 @@ impl Drop for Watched {
 }
 
 /// How a program ended: by its status, and by what it printed. It ran out of memory if it ended by itself and says so; what was refused to
-/// it on the way tells nothing, since PyTorch tries again.
+/// it on the way tells nothing, since PyTorch tries again. To abort is to end by itself: so does C++ with an error that nobody catches, and
+/// so did PyTorch on a busy machine, once, after a backward pass that had run out of memory.
 pub fn outcome(status: ExitStatus, output: &Path) -> Outcome {
-    match status.code() {
-        Some(0) => Outcome::Ok,
-        Some(_) if complaint(output).is_some() => Outcome::OutOfMemory,
-        _ => Outcome::Failed,
+    let by_itself = status.code().is_some() || status.signal() == Some(Signal::SIGABRT as i32);
+    match status.success() {
+        true => Outcome::Ok,
+        false if by_itself && complaint(output).is_some() => Outcome::OutOfMemory,
+        false => Outcome::Failed,
     }
 }
 
@@ -109,6 +111,8 @@ mod tests {
         let refused = ended("echo 'torch.OutOfMemoryError: CUDA out of memory.'; echo bye; exit 1");
         let said = "exit status: 1: torch.OutOfMemoryError: CUDA out of memory.";
         assert_eq!(refused, (Outcome::OutOfMemory, said.to_owned()));
+        assert_eq!(ended("echo CUDA out of memory; kill -ABRT $$").0, Outcome::OutOfMemory);
+        assert_eq!(ended("kill -ABRT $$").0, Outcome::Failed);
         assert_eq!(ended("echo no such file; exit 2"), (Outcome::Failed, "exit status: 2: no such file".to_owned()));
     }
 
