@@ -91,5 +91,8 @@ pub enum Why {
     /// queue, before the prefetch queue, for it costs little and helps only if it comes in time.
     Keep,
     /// New memory that fits: populate it before its first touch. Prefetch queue.
-    Populate,
+    Populate {
+        /// The first launch that may touch it: the next one.
+        by: LaunchSeq,
+    },
 }

@@ -77,6 +77,7 @@ impl Doubt {
         // Whether anything would be seen of it.
         let tells = !block.on_device && !block.empty && block.ask() == Ask::None && !known.is_expected(block);
         let left_out = match chain {
+            Chain::Learned(_, proof) if !proof.is_tried() => false,
             // Most blocks are there, and then it matters only whether all are left out.
             Chain::Learned(_, proof) if !tells && !proof.leaves_all_out(self.program()) => false,
             Chain::Learned(chain, proof) => {
@@ -96,7 +97,9 @@ impl Doubt {
     /// Whether a block that was expected, and has left the GPU before its use, is to be left out instead of being fetched again.
     pub fn lets_go(&mut self, at: Handle, exec: ExecId, known: &Known, tables: &Tables) -> bool {
         let number = known.places.number(known.residency.get(at).block);
-        let (Some(table), Some(number)) = (tables.blocks(exec).filter(|table| table.is_settled()), number) else {
+        let (Some(table), Some(number)) =
+            (tables.blocks(exec).filter(|table| table.is_settled() && table.proof().is_tried()), number)
+        else {
             return false;
         };
         let left_out = known.faults_visible && self.draw(table.proof().one_in(number, self.program()));

@@ -231,12 +231,13 @@ impl Engine {
                     queued = true;
                 }
                 Pushed::Cancelled(Some(Lane::Discard)) => self.known.counters.discards_cancelled += 1,
-                Pushed::Full | Pushed::Cancelled(Some(_)) => self.dropped(command.block()),
-                // What could not be taken back is being carried out, and ends with its own event.
-                Pushed::Known | Pushed::Cancelled(None) => {}
+                Pushed::Full => self.dropped(command.block()),
+                // Whoever takes something back has noted so; what cannot be is being carried out, and ends with its own event.
+                Pushed::Known | Pushed::Cancelled(_) => {}
             }
         }
         queues.set_room(self.room());
+        queues.set_due(self.known.window.oldest().map(|launch| launch.seq));
         queued
     }
 
@@ -271,7 +272,7 @@ impl Engine {
                 self.known.counters.populate_asked += 1;
                 self.known.residency.set_ask(at, Ask::Populate);
                 self.known.residency.asked(at);
-                out.push(Command::Fetch { block, why: Why::Populate });
+                out.push(Command::Fetch { block, why: Why::Populate { by: self.known.sequence.issued().plus(1) } });
             }
         }
     }

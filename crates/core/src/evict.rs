@@ -149,8 +149,8 @@ fn victims(count: usize, known: &Known) -> Vec<Handle> {
     victims
 }
 
-/// Takes back up to `count` predicted fetches. One that is being carried out ends all the same, and makes room then.
-fn take_back(count: usize, known: &Known, out: &mut Commands) {
+/// Takes back up to `count` predicted fetches.
+fn take_back(count: usize, known: &mut Known, out: &mut Commands) {
     if count == 0 {
         return;
     }
@@ -158,6 +158,8 @@ fn take_back(count: usize, known: &Known, out: &mut Commands) {
     let mut coming: Vec<(Ticket, UmBlock)> = coming.map(|block| (known.next_use(block), block.block)).collect();
     coming.sort_unstable_by_key(|&needed| Reverse(needed));
     for &(_, block) in coming.iter().take(count) {
-        out.push(Command::Cancel { block });
+        if let Some(at) = known.residency.find(block) {
+            known.take_back(at, out);
+        }
     }
 }

@@ -1,11 +1,12 @@
 //! What is known right now, whatever the policy: the engine keeps it, policies read it and note in it.
 
+use crate::command::{Command, Commands};
 use crate::correlate::Places;
 use crate::counters::Counters;
 use crate::exec_id::Interner;
 use crate::invalidate::{Dying, Invalidate};
 use crate::pt_blocks::PtBlocks;
-use crate::residency::{Block, Residency, Ticket};
+use crate::residency::{Ask, Block, Handle, Residency, Ticket};
 use crate::sequence::Sequence;
 use crate::units::LaunchSeq;
 use crate::window::{Issued, Window};
@@ -63,6 +64,16 @@ impl Known {
     /// Whether a block may come without another one leaving.
     pub fn has_free_room(&self) -> bool {
         self.residency.blocks_staying() + self.residency.blocks_coming() < self.fits
+    }
+    /// Takes back the predicted fetch of a block, if one is on its way. It counts as ended from now on, so that the block may be asked for again by
+    /// the same event; one that is being carried out brings the block all the same.
+    pub fn take_back(&mut self, at: Handle, out: &mut Commands) {
+        let block = self.residency.get(at);
+        if block.ask() == Ask::Predicted {
+            out.push(Command::Cancel { block: block.block });
+            self.counters.prefetch_dropped += 1;
+            self.residency.set_ask(at, Ask::None);
+        }
     }
     /// Without notices: what a finished launch may have used is there, if only in part.
     pub fn used(&mut self, launch: &Issued) {

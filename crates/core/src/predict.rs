@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Which launch is next: the one issued next, if the host is ahead, for that is certain; beyond it, what the
-//! execution-ID table says.
+//! execution-ID table says. Copies and memsets have their places among those that were issued, and are never predicted. They do not count towards the
+//! degree, for a thousand come in a row where an optimizer clears its new memory.
 //!
 //! **Room.** The blocks of the plan may fill a part of what fits ([`Known::plan_room`]; the executing launch alone may fill all of it).
 //! A block is then safe until its use if it is younger than the rest, because no more than the plan's
@@ -36,8 +37,8 @@
 //!
 //! **Gate.** A launch that starts before its blocks have arrived faults block after block, each costing more than the
 //! transfer it waits for. So the first planned launch with fetches on their way shall not start yet: [`Predict::gate`].
-//! Every fetch ends in an event (arrived, failed, dropped, taken back, freed) or is one no longer, and none waits for the
-//! GPU, so the gate goes on by itself. What is in the plan only in part does not close it.
+//! Every fetch ends in an event (arrived, failed, dropped, freed) or is taken back, and none waits for the GPU, so the gate goes on by itself. New
+//! memory that is being populated counts as fetched once a planned launch uses it. What is in the plan only in part does not close it.
 //!
 //! **Doubt.** Now and then a block is left out, to see whether it is used at all (`doubt`).
 //!
@@ -59,14 +60,17 @@ use crate::sequence::place;
 use crate::units::{ExecId, LaunchSeq, UmBlock};
 use crate::window::Issued;
 
-/// Most launches in the plan: CUDA lets the host run about this far ahead (`launch_queue` in
-/// `crates/model/profiles/driver.toml`), and a plan that turns out wrong is walked again.
-pub const LONGEST: usize = 1024;
+/// Most launches and copies in the plan: twice as many launches as CUDA lets the host run ahead (`launch_queue` in
+/// `crates/model/profiles/driver.toml`), since the first optimizer step alone clears its new memory in a thousand memsets.
+/// A plan that turns out wrong is walked again.
+pub const LONGEST: usize = 2048;
 
 #[derive(Default, Debug)]
 struct Planned {
     seq: LaunchSeq,
     exec: Option<ExecId>,
+    /// Whether it is a copy.
+    copy: bool,
     /// How far its chain is walked.
     walked: usize,
     complete: bool,
@@ -204,29 +208,28 @@ impl Predict {
             self.restart(known);
         }
         while self.walk_last(known, tables, out) && self.lacking <= self.degree && self.plan.len() < LONGEST {
-            let Some((seq, exec)) = self.next(known, tables) else { break };
+            let Some(next) = self.next(known, tables) else { break };
             let tracked = self.spare.pop().unwrap_or_default();
-            self.plan.push_back(Planned { seq, exec, tracked, ..Planned::default() });
+            self.plan.push_back(Planned { tracked, ..next });
         }
         self.take_back(known, out);
     }
 
-    /// Asks for the fetches of orphans to be taken back, where no planned launch wants them. They end when that is done.
+    /// Takes back the fetches of orphans that no planned launch wants.
     fn take_back(&mut self, known: &mut Known, out: &mut Commands) {
         for block in self.orphans.drain(..) {
             let Some(at) = known.residency.find(block) else { continue };
-            let state = known.residency.get(at);
-            if state.ask() == Ask::Predicted && !known.is_expected(state) {
-                out.push(Command::Cancel { block });
+            if !known.is_expected(known.residency.get(at)) {
+                known.take_back(at, out);
             }
         }
     }
 
-    /// The launch after the plan's last.
-    fn next(&mut self, known: &Known, tables: &Tables) -> Option<(LaunchSeq, Option<ExecId>)> {
+    /// The launch or copy after the plan's last.
+    fn next(&mut self, known: &Known, tables: &Tables) -> Option<Planned> {
         let last = self.plan.back().map(|planned| planned.seq);
-        if let Some(launch) = known.window.after(last.unwrap_or_default()) {
-            return Some((launch.seq, launch.exec));
+        if let Some(&Issued { seq, exec, copy, .. }) = known.window.after(last.unwrap_or_default()) {
+            return Some(Planned { seq, exec, copy, ..Planned::default() });
         }
         let last = last.unwrap_or_default();
         if last <= self.last_issued {
@@ -234,7 +237,8 @@ impl Predict {
         }
         let exec = tables.exec.next(self.predicted)?;
         self.predicted.push(Some(exec));
-        Some((last.max(self.last_issued).plus(1), Some(exec)))
+        let seq = last.max(self.last_issued).plus(1);
+        Some(Planned { seq, exec: Some(exec), ..Planned::default() })
     }
 
     /// Walks the chain of the plan's last launch. Returns whether it came to the end of it.
@@ -304,7 +308,7 @@ impl Predict {
         let block = state.block;
         match state.ask() {
             Ask::None | Ask::Unproven if state.whole() => keep(at, known, out),
-            Ask::None | Ask::Unproven | Ask::Evict | Ask::PreEvict | Ask::Discard => {
+            Ask::None | Ask::Unproven | Ask::Populate | Ask::Evict | Ask::PreEvict | Ask::Discard => {
                 if state.ask() == Ask::Unproven {
                     // It was whole when it arrived, and lost pages since.
                     known.counters.prefetch_useless += 1;
@@ -316,7 +320,7 @@ impl Predict {
             }
             // The plan that asked for it is void: its turn is another one.
             Ask::Predicted if first => out.push(Command::Fetch { block, why: Why::Predicted { by } }),
-            Ask::Populate | Ask::Urgent | Ask::Predicted | Ask::Keep => {}
+            Ask::Urgent | Ask::Predicted | Ask::Keep => {}
         }
         let ask = known.residency.get(at).ask();
         let planned = &mut self.plan[index];
@@ -324,7 +328,7 @@ impl Predict {
             planned.tracked.push(block);
             self.clear = self.clear.min(index);
         }
-        if matches!(ask, Ask::Predicted | Ask::Unproven) {
+        if matches!(ask, Ask::Predicted | Ask::Unproven) && !planned.copy {
             self.lacking += usize::from(!std::mem::replace(&mut planned.lacks, true));
         }
     }

@@ -5,7 +5,8 @@
 //! Idea: two directions, each carried out by its own thread, and lanes in each. *Out*: first *discard*, which frees a chunk
 //! without a copy, then *evict*. *In*: first *fault*: the GPU waits. Then *keep*: touches, cheap, and too late behind a
 //! transfer. Last *predicted* fetches, by the launch they are for: a block of the next launch that has left again, or that a new plan
-//! wants sooner, does not come behind gigabytes for launches far ahead. The other lanes are first in, first out. The paper has *fault*
+//! wants sooner, does not come behind gigabytes for launches far ahead. What the
+//! launch needs that the GPU has come to (it may stand at the gate for it) goes before touches. The other lanes are first in, first out. The paper has *fault*
 //! before *predicted* and no others (DeepUM, ASPLOS'23, section 3.2).
 //!
 //! Invariants:
@@ -67,7 +68,7 @@ impl Direction {
     /// Both; where one thread serves them, in this order.
     pub const ALL: [Self; 2] = [Self::Out, Self::In];
 
-    /// Its lanes, in the order they are served.
+    /// Its lanes, in the order they are served unless predicted fetches are late ([`Queues`]).
     pub const fn lanes(self) -> &'static [Lane] {
         match self {
             Self::Out => &[Lane::Discard, Lane::Evict],
@@ -142,6 +143,8 @@ pub struct Queues {
     limit: usize,
     /// Predicted fetches that may still be given out.
     room: usize,
+    /// The launch or copy that the GPU executes, or stands before.
+    due: Option<LaunchSeq>,
 }
 
 impl Queues {
@@ -158,6 +161,7 @@ impl Queues {
             pushed: 0,
             limit,
             room: usize::MAX,
+            due: None,
         }
     }
 
@@ -168,13 +172,19 @@ impl Queues {
         self.room = blocks.saturating_sub(coming.map_or(0, |batch| batch.count as usize));
     }
 
+    /// The GPU has come to this launch or copy, until this is called again.
+    pub fn set_due(&mut self, launch: Option<LaunchSeq>) {
+        self.due = launch;
+    }
+
     /// Puts a command where it belongs.
     pub fn push(&mut self, command: Command) -> Pushed {
         let (block, lane, by) = match command {
             Command::Fetch { block, why: Why::Fault } => (block, Lane::Fault, None),
-            Command::Fetch { block, why: Why::Predicted { by } } => (block, Lane::Predicted, Some(by)),
+            Command::Fetch { block, why: Why::Predicted { by } | Why::Populate { by } } => {
+                (block, Lane::Predicted, Some(by))
+            }
             Command::Fetch { block, why: Why::Keep } => (block, Lane::Keep, None),
-            Command::Fetch { block, why: Why::Populate } => (block, Lane::Predicted, None),
             Command::Evict { block } => (block, Lane::Evict, None),
             Command::Discard { block } => (block, Lane::Discard, None),
             Command::Cancel { block } => return self.cancel(block),
@@ -266,7 +276,7 @@ impl Queues {
         if self.waiting.is_empty() {
             return None;
         }
-        for &lane in direction.lanes() {
+        for &lane in self.lanes(direction) {
             let most = match lane {
                 Lane::Predicted => most.min(u32::try_from(self.room).unwrap_or(u32::MAX)),
                 _ => most,
@@ -297,6 +307,17 @@ impl Queues {
             return Some(batch);
         }
         None
+    }
+
+    /// The lanes of a direction in the order they are served now.
+    fn lanes(&self, direction: Direction) -> &'static [Lane] {
+        let first = self.lanes[Lane::Predicted as usize].first_key_value();
+        match direction {
+            Direction::In if first.is_some_and(|(&(by, _), _)| by <= self.due) => {
+                &[Lane::Fault, Lane::Predicted, Lane::Keep]
+            }
+            _ => direction.lanes(),
+        }
     }
 
     /// Takes out what is served next in a lane and may be given out. Looks past at most what the other direction has in hand.

@@ -104,12 +104,17 @@ impl Window {
         self.insert(launch.seq, launch.stream, exec, false, reach)
     }
 
-    /// The program issued a copy of `range`. If the window is full, the oldest launch leaves it and is returned.
+    /// The program issued a copy of `range`; what one copy reads and writes comes one after the other. If the window is full, the oldest launch leaves
+    /// it and is returned.
     pub fn issue_copy(&mut self, seq: LaunchSeq, stream: StreamSlot, range: AddrRange) -> Option<Issued> {
-        let mut reach = self.spare.pop().unwrap_or_default();
-        reach.push(range);
         let at = self.copies.partition_point(|&(other, _)| other < seq);
         self.copies.insert(at, (seq, range));
+        if let Some(same) = self.launches.back_mut().filter(|last| last.seq == seq) {
+            same.reach.push(range);
+            return None;
+        }
+        let mut reach = self.spare.pop().unwrap_or_default();
+        reach.push(range);
         self.insert(seq, stream, None, true, reach)
     }
 
@@ -203,17 +208,16 @@ impl Window {
     }
     /// The oldest launch that is not finished, copies passed over.
     pub fn executing(&self) -> Option<&Issued> {
-        self.after(LaunchSeq(0))
+        self.launches.iter().find(|launch| !launch.copy)
     }
     /// The launch with this number, if it is not over.
     pub fn get(&self, seq: LaunchSeq) -> Option<&Issued> {
         let at = place(&self.launches, seq, |launch| launch.seq);
         self.launches.get(at).filter(|launch| launch.seq == seq)
     }
-    /// The first launch after `seq`; copies are passed over.
+    /// The first launch or copy after `seq`.
     pub fn after(&self, seq: LaunchSeq) -> Option<&Issued> {
-        let first = place(&self.launches, seq.plus(1), |launch| launch.seq);
-        self.launches.range(first..).find(|launch| !launch.copy)
+        self.launches.get(place(&self.launches, seq.plus(1), |launch| launch.seq))
     }
     /// Whether the executing launch, or a copy that is not finished, reaches into `block`.
     pub fn uses(&self, block: UmBlock) -> bool {

@@ -23,8 +23,10 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let memory = Bytes((TABLE + 100) * UmBlock::SIZE.get());
-        let mut scene =
-            Self { engine: Engine::new(Config::new(PolicyName::Deepum, memory)), queues: Queues::new(8192), seq: 0 };
+        Self::of(Engine::new(Config::new(PolicyName::Deepum, memory)))
+    }
+    fn of(engine: Engine) -> Self {
+        let mut scene = Self { engine, queues: Queues::new(8192), seq: 0 };
         scene.tell(&Event::Alloc { range: AddrRange::new(DevAddr(0), Bytes(TABLE * UmBlock::SIZE.get())) });
         (0..TABLE).for_each(|block| scene.arrived(UmBlock(block)));
         scene
@@ -105,6 +107,29 @@ fn what_is_named_and_never_used_is_found_out_by_leaving_some_of_it_out() {
     scene.evict();
     scene.launch();
     assert_eq!(scene.carry_out(), [UmBlock(77)], "what a fault told of is fetched");
+}
+
+#[test]
+fn what_was_taken_over_is_not_doubted_before_it_ran() {
+    let mut before = Scene::new();
+    before.launch();
+    (0..TABLE).for_each(|block| before.fault(block));
+    before.finish();
+    let mut saved = Vec::new();
+    assert!(before.engine.save(77, &mut saved));
+
+    let memory = Bytes((TABLE + 100) * UmBlock::SIZE.get());
+    let mut engine = Engine::new(Config::new(PolicyName::Deepum, memory));
+    engine.take_over(&saved, 77).unwrap();
+    let mut scene = Scene::of(engine);
+    scene.evict();
+    scene.launch();
+    assert_eq!((scene.carry_out().len() as u64, scene.counters()), (TABLE, [0, 0, 0]));
+    scene.finish();
+    scene.evict();
+    scene.launch();
+    let left_out = TABLE - scene.carry_out().len() as u64;
+    assert!((1..16).contains(&left_out), "then as if it had been learned here, 1 of 1,024: {left_out}");
 }
 
 #[test]

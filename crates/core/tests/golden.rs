@@ -47,7 +47,7 @@ impl Play {
                     format!("fetch {} for launch {}", block.0, by.0)
                 }
                 Command::Fetch { block, why: Why::Keep } => format!("keep {}", block.0),
-                Command::Fetch { block, why: Why::Populate } => format!("populate {}", block.0),
+                Command::Fetch { block, why: Why::Populate { .. } } => format!("populate {}", block.0),
                 Command::Evict { block } => format!("evict {}", block.0),
                 Command::Discard { block } => format!("discard {}", block.0),
                 Command::Cancel { block } => format!("cancel {}", block.0),

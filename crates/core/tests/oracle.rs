@@ -217,11 +217,11 @@ proptest! {
     /// Against plain lists.
     #[test]
     fn the_queues_agree_with_plain_lists(
-        steps in prop::collection::vec((0u8..8, 0u64..12, 0u64..3, 1u32..5), 1..200),
+        steps in prop::collection::vec((0u8..10, 0u64..12, 0u64..3, 1u32..5), 1..200),
         limit in 1usize..8,
     ) {
         let mut queues = Queues::new(limit);
-        let mut slow = SlowQueues { lanes: BTreeMap::new(), in_hand: Default::default(), limit };
+        let mut slow = SlowQueues { lanes: BTreeMap::new(), in_hand: Default::default(), limit, due: None };
         for (step, block, by, most) in steps {
             let block = UmBlock(block);
             let by = LaunchSeq(by);
@@ -232,8 +232,15 @@ proptest! {
                 3 => Command::Evict { block },
                 4 => Command::Cancel { block },
                 5 => Command::Discard { block },
+                6 => Command::Fetch { block, why: Why::Populate { by } },
+                7 => {
+                    let due = Some(by).filter(|_| most > 1);
+                    queues.set_due(due);
+                    slow.due = due;
+                    continue;
+                }
                 _ => {
-                    let direction = Direction::ALL[usize::from(step) - 6];
+                    let direction = Direction::ALL[usize::from(step) - 8];
                     let batch = queues.pop_batch(direction, most);
                     let found = batch.map(|batch| (batch.lane, batch.blocks().map(|b| b.0).collect::<Vec<_>>()));
                     prop_assert_eq!(found, slow.pop(direction, most));
@@ -256,6 +263,7 @@ struct SlowQueues {
     lanes: BTreeMap<u8, VecDeque<(u64, Option<LaunchSeq>)>>,
     in_hand: [Vec<u64>; 2],
     limit: usize,
+    due: Option<LaunchSeq>,
 }
 
 impl SlowQueues {
@@ -290,8 +298,7 @@ impl SlowQueues {
             Command::Discard { .. } => (Lane::Discard, None),
             Command::Fetch { why: Why::Fault, .. } => (Lane::Fault, None),
             Command::Fetch { why: Why::Keep, .. } => (Lane::Keep, None),
-            Command::Fetch { why: Why::Predicted { by }, .. } => (Lane::Predicted, Some(by)),
-            Command::Fetch { why: Why::Populate, .. } => (Lane::Predicted, None),
+            Command::Fetch { why: Why::Predicted { by } | Why::Populate { by }, .. } => (Lane::Predicted, Some(by)),
         };
         let out = |lane: &Lane| matches!(lane, Lane::Evict | Lane::Discard);
         if self.in_hand[lane.direction() as usize].contains(&block) {
@@ -322,8 +329,11 @@ impl SlowQueues {
     fn pop(&mut self, direction: Direction, most: u32) -> Option<(Lane, Vec<u64>)> {
         self.in_hand[direction as usize].clear();
         let held = self.in_hand[direction.opposite() as usize].clone();
+        let due = self.due;
+        let late = self.lane(Lane::Predicted).iter().any(|(_, by)| *by <= due);
         let lanes: &[Lane] = match direction {
             Direction::Out => &[Lane::Discard, Lane::Evict],
+            Direction::In if late => &[Lane::Fault, Lane::Predicted, Lane::Keep],
             Direction::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
         };
         let found = lanes.iter().find_map(|&lane| {

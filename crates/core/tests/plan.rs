@@ -8,6 +8,7 @@ use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{Event, Launch};
 use deepum_core::invalidate::Invalidate;
 use deepum_core::policy::PolicyName;
+use deepum_core::queues::Queues;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Place, StreamSlot, UmBlock};
 use std::collections::BTreeSet;
 use world::DEVICE;
@@ -116,6 +117,81 @@ fn a_launch_predicted_before_it_ever_ended_is_planned_by_its_arguments_once_it_i
     scene.alloc(200, 30);
     scene.launch(2, &[200]);
     assert!(scene.fetched().is_superset(&(200..230).collect()), "2 was predicted after 1");
+}
+
+#[test]
+fn what_a_copy_uses_comes_in_its_place_and_does_not_count_towards_the_degree() {
+    let mut scene = Scene::new(Config { degree: 1, ..Config::new(PolicyName::Deepum, blocks(FITS)) });
+    scene.alloc(100_000, 2 * FITS);
+    scene.alloc(0, 100);
+    for n in 0..10 {
+        scene.tell(&Event::PtBlock { range: range(n * 10, 10), active: true });
+    }
+    scene.asked.clear();
+    scene.launch(1, &[]);
+    for n in 0..3 {
+        scene.seq += 1;
+        let (seq, stream) = (LaunchSeq(scene.seq), StreamSlot(0));
+        scene.tell(&Event::Copy { seq, stream, range: range(n * 10, 10), write: true });
+    }
+    scene.launch(2, &[50]);
+    scene.launch(3, &[60]);
+    scene.launch(4, &[70]);
+    let by = |&command: &Command| match command {
+        Command::Fetch { block, why: Why::Predicted { by } } if block.0.is_multiple_of(10) => Some((block.0, by.0)),
+        _ => None,
+    };
+    let asked: Vec<(u64, u64)> = scene.asked.iter().filter_map(by).collect();
+    assert_eq!(asked, [(0, 2), (10, 3), (20, 4), (50, 5), (60, 6)], "nothing for the third launch");
+    assert_eq!(scene.engine.gate(), Some(LaunchSeq(2)));
+    scene.moved(0, 30, DEVICE);
+    scene.done(4);
+    assert_eq!(scene.engine.gate(), Some(LaunchSeq(5)));
+}
+
+#[test]
+fn a_launch_waits_for_new_memory_that_is_on_its_way_for_it() {
+    let mut scene = Scene::new(Config::new(PolicyName::Deepum, blocks(FITS)));
+    scene.alloc(0, 10);
+    assert_eq!(scene.asked.len(), 10, "populated");
+    scene.alloc(100_000, 2 * FITS);
+    scene.asked.clear();
+    scene.launch(1, &[0]);
+    assert_eq!(scene.fetched(), (0..10).collect(), "now for the launch");
+    assert_eq!(scene.engine.gate(), Some(LaunchSeq(1)));
+    scene.moved(0, 10, DEVICE);
+    assert_eq!(scene.engine.gate(), None);
+}
+
+/// A launch whose progress came before its record contradicts the plan, and is over by the same event. What the new plan did not reach at
+/// first was taken back, and is asked for again: that fetch is on its way, and its launch waits for it.
+#[test]
+fn what_is_taken_back_and_asked_for_again_by_one_event_is_on_its_way() {
+    let mut scene = Scene::new(Config { degree: 1, ..Config::new(PolicyName::Deepum, blocks(FITS)) });
+    let mut queues = Queues::default();
+    scene.alloc(100_000, 2 * FITS);
+    scene.alloc(0, 100);
+    for n in 0..10 {
+        scene.tell(&Event::PtBlock { range: range(n * 10, 1), active: true });
+    }
+    // Key n uses block 10 n. After 1 come 9, 5 and 3, or 2 and 3; the latter last.
+    for keys in [[1, 9, 5, 3], [1, 2, 3, 4]] {
+        for key in keys {
+            scene.launch(key, &[key * 10]);
+            scene.moved(key * 10, 1, DEVICE);
+            scene.done(scene.seq);
+            scene.moved(key * 10, 1, Place::Host);
+        }
+    }
+    scene.launch(1, &[10]);
+    // What it asked for: 20 for launch 10, and 30.
+    queues.push(Command::Fetch { block: UmBlock(30), why: Why::Predicted { by: LaunchSeq(11) } });
+    scene.done(10);
+    let launch =
+        Launch { seq: LaunchSeq(10), stream: StreamSlot(0), key: LaunchKey(9), pointers: &[UmBlock(90).start()] };
+    scene.engine.step(&Event::Launch(launch), &mut queues);
+    scene.moved(50, 1, DEVICE);
+    assert_eq!(scene.engine.gate(), Some(LaunchSeq(12)), "it is 30 that the launch after the next waits for");
 }
 
 #[test]

@@ -218,7 +218,7 @@ fn what_does_not_fit_is_refused_by_name() {
     let wider = Config { geometry: Geometry::new(2048, 4, 4).unwrap(), ..ours };
     assert_eq!(
         refused(&bytes, wider, WORKLOAD),
-        "saved tables of another table geometry: 2048,2,4, and this run has 2048,4,4"
+        "saved tables of another table geometry: 2048,8,4, and this run has 2048,4,4"
     );
     assert_eq!(refused(&bytes, config(PolicyName::Demand, 16), WORKLOAD), "the policy demand has no tables");
     let few = Config { exec_ids: 1, ..ours };

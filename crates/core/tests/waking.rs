@@ -29,7 +29,7 @@ impl Bench {
         let mut out = Commands::new();
         self.engine.on(event, &mut out);
         for command in out.drain() {
-            if let Command::Fetch { block, why: Why::Populate } = command {
+            if let Command::Fetch { block, why: Why::Populate { .. } } = command {
                 self.engine.on(&Event::MoveDone { block, to: DEVICE, ok: true }, &mut Commands::new());
             }
             self.asked.push(command);

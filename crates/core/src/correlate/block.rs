@@ -143,6 +143,11 @@ impl BlockTable {
         self.settled
     }
 
+    /// An execution is over, of which nothing is to be learned.
+    pub fn ran(&mut self) {
+        self.proof.tried();
+    }
+
     /// The first execution is over: hangs onto the chain what its arguments reach and was there.
     pub fn settle(&mut self, present: impl Iterator<Item = StableBlock>) {
         self.settled = true;
@@ -155,6 +160,7 @@ impl BlockTable {
         }
         self.rows.shrink();
         self.proof.shrink();
+        self.proof.tried();
     }
 
     /// The block was faulted on, and so is used, whether or not the chain lacked it. `left_out` for the sake of knowing that?
@@ -269,7 +275,14 @@ impl BlockTable {
 
     /// The table that has this state and these entries, given as [`Self::entries`] does.
     pub(super) fn restored(geometry: Geometry, ends: (u32, u32), settled: bool, entries: Vec<(u32, Vec<u32>)>) -> Self {
-        let mut table = Self { start: ends.0, end: ends.1, settled, chain_is_current: false, ..Self::new(geometry) };
+        let mut table = Self {
+            start: ends.0,
+            end: ends.1,
+            settled,
+            chain_is_current: false,
+            proof: Proof::taken_over(),
+            ..Self::new(geometry)
+        };
         for (block, successors) in entries.into_iter().rev() {
             table.rows.touch(block, geometry);
             for next in successors.into_iter().rev() {

@@ -25,8 +25,9 @@ impl Layout {
 
 /// Rows, ways and successors of each UM-block table, and its layout.
 ///
-/// Text form: `rows,ways,successors`, as in `2048,2,4`, which is the default and the configuration the
-/// paper settles on (DeepUM, ASPLOS'23, section 6); `,paper` or `,compact` may follow.
+/// Text form: `rows,ways,successors`, as in `2048,2,4`, the configuration the paper settles on (DeepUM, ASPLOS'23, section 6); `,paper` or
+/// `,compact` may follow. The default has more ways, which take no memory while nothing is in them: an optimizer's kernels
+/// reach thousands of blocks in several tensors, and what finds no way is forgotten in every iteration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
     rows: u32,
@@ -39,7 +40,7 @@ pub struct Geometry {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GeometryError {
     /// Not three numbers.
-    #[error("`{0}` is not `rows,ways,successors`, such as 2048,2,4, or that with `,paper` or `,compact` behind it")]
+    #[error("`{0}` is not `rows,ways,successors`, such as 2048,8,4, or that with `,paper` or `,compact` behind it")]
     Form(String),
     /// Rows are found by the low bits of the block number.
     #[error("{0} rows: must be a power of two from 1 to 65536")]
@@ -97,7 +98,7 @@ impl Geometry {
 
 impl Default for Geometry {
     fn default() -> Self {
-        Self { rows: 2048, ways: 2, successors: 4, layout: Layout::Compact }
+        Self { rows: 2048, ways: 8, successors: 4, layout: Layout::Compact }
     }
 }
 
@@ -140,10 +141,10 @@ mod tests {
         assert_eq!((given.rows(), given.ways(), given.successors()), (512, 4, 8));
         assert_eq!(given.layout(), Layout::Compact);
         assert_eq!(given.to_string().parse(), Ok(given));
-        let paper: Geometry = "2048,2,4, paper".parse().unwrap();
+        let paper: Geometry = "2048,8,4, paper".parse().unwrap();
         assert_eq!(paper, Geometry::default().laid_out(Layout::Paper));
         assert_eq!(paper.to_string().parse(), Ok(paper));
-        assert_eq!("2048,2,4,compact".parse(), Ok(Geometry::default()));
+        assert_eq!("2048,8,4,compact".parse(), Ok(Geometry::default()));
         for bad in ["2048,2", "2048,2,4,wide", "2048,2,4,paper,1", "a,2,4", "", "2048,2,-4"] {
             assert_eq!(bad.parse::<Geometry>(), Err(GeometryError::Form(bad.into())));
         }

@@ -25,7 +25,8 @@
 //! 2 to 6 of DLRM (`benches/paper/dlrm.py`, batches of 229,376, V100 of 32 GB) take 0.9 to 2.3 s with it, and 1.1 without.
 //!
 //! Invariants: what came of it counts for the last times only, so that a kernel whose habits
-//! change is followed. Not kept from run to run: what is taken over counts as proven.
+//! change is followed. Not kept from run to run: what is taken over counts as proven, and is not doubted before its execution ID
+//! ran here, for faults then would be those that it is to save.
 
 use super::StableBlock;
 use super::ranges::Ranges;
@@ -39,15 +40,15 @@ const OFTEN: u64 = 16;
 /// And of proven ones where arguments say nothing: each look-up elsewhere proves another block once.
 const VERY_OFTEN: u64 = 4;
 /// Most outcomes that count.
-const MEMORY: u32 = 16;
+const MEMORY: u8 = 16;
 /// Fewest outcomes of an execution ID that say something about it.
-const ENOUGH: u32 = 4;
+const ENOUGH: u8 = 4;
 
 /// What came of leaving blocks out.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Precision {
-    used: u32,
-    unused: u32,
+    used: u8,
+    unused: u8,
 }
 
 impl Precision {
@@ -59,7 +60,7 @@ impl Precision {
         }
     }
     /// One of how many is to be left out, where one of `calm` is while little speaks against them, and all are from `all` to 1 on.
-    fn one_in(self, calm: u64, all: u32) -> u64 {
+    fn one_in(self, calm: u64, all: u8) -> u64 {
         match self.unused / (self.used + 1) {
             against if against >= all => 1,
             against if against * 4 >= all => OFTEN.min(calm),
@@ -74,9 +75,23 @@ pub struct Proof {
     unproven: Ranges,
     of_unproven: Precision,
     of_proven: Precision,
+    /// Taken over from another run, and not tried in this one.
+    untried: bool,
 }
 
 impl Proof {
+    /// Of a table that was taken over.
+    pub(super) fn taken_over() -> Self {
+        Self { untried: true, ..Self::default() }
+    }
+    /// The execution ID ran.
+    pub(super) fn tried(&mut self) {
+        self.untried = false;
+    }
+    /// Whether its blocks may be left out.
+    pub fn is_tried(&self) -> bool {
+        !self.untried
+    }
     /// One of how many blocks like this one is to be left out. `all` is what came of it in the whole program; without it a sample is taken.
     pub fn one_in(&self, block: StableBlock, all: Option<Precision>) -> u64 {
         let of_unproven = self.one_in_unproven(all);
@@ -198,5 +213,13 @@ mod tests {
         (8..18).for_each(|n| proof.used(StableBlock(n), false));
         assert_eq!(proof.one_in(StableBlock(19), Some(Precision::default())), 1, "late is not left out");
         assert!(proof.is_proven(StableBlock(8)));
+    }
+
+    #[test]
+    fn what_was_taken_over_is_tried_once_it_ran() {
+        let mut proof = Proof::taken_over();
+        assert!(!proof.is_tried() && Proof::default().is_tried());
+        proof.tried();
+        assert!(proof.is_tried());
     }
 }

@@ -72,9 +72,7 @@ impl Engine {
         if !self.known.faults_visible {
             self.known.used(&launch);
         }
-        if !launch.copy {
-            self.policy.finished(&launch, &mut self.known);
-        }
+        self.policy.finished(&launch, &mut self.known);
         self.known.window.recycle(launch);
     }
 }

@@ -149,7 +149,7 @@ impl Engine {
         }
     }
 
-    /// What waited for the block, or was to, does not. A touch leaves nothing to put right.
+    /// The fetch of the block found no room in its lane.
     pub(super) fn dropped(&mut self, block: UmBlock) {
         let Some(at) = self.known.residency.find(block) else { return };
         match self.known.residency.get(at).ask() {

@@ -63,11 +63,12 @@ impl Deepum {
             return;
         }
         let table = self.tables.blocks_or_new(exec);
-        if !table.is_settled() {
-            let present = launch.blocks().filter(|&block| present(block));
-            table.settle(present.filter_map(|block| places.number(block)));
-            self.tables.changes += 1;
+        if table.is_settled() {
+            return table.ran();
         }
+        let present = launch.blocks().filter(|&block| present(block));
+        table.settle(present.filter_map(|block| places.number(block)));
+        self.tables.changes += 1;
     }
 }
 

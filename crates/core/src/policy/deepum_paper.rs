@@ -62,6 +62,9 @@ impl Policy for DeepumPaper {
         self.chaining.look(known, &mut self.tables, out);
     }
     fn finished(&mut self, launch: &Issued, known: &mut Known) {
+        if launch.copy {
+            return;
+        }
         let all_seen = self.chaining.finished(launch, known, &mut self.tables);
         let faults = self.faults.of(launch.seq, launch.stream);
         if let (Some(faults), Some(exec)) = (faults, launch.exec) {

@@ -40,7 +40,7 @@ pub trait Policy: Send + fmt::Debug {
     fn launch(&mut self, _seq: LaunchSeq, _known: &mut Known, _out: &mut Commands) {}
     /// A copy took a place in the sequence.
     fn copy(&mut self, _seq: LaunchSeq) {}
-    /// A launch is over; it has just left the window.
+    /// A launch or copy is over; it has just left the window.
     fn finished(&mut self, _launch: &Issued, _known: &mut Known) {}
     /// Everything one event finished was told.
     fn progressed(&mut self, _known: &mut Known, _out: &mut Commands) {}

@@ -167,3 +167,15 @@ fn predicted_fetches_wait_for_room_and_nothing_else_does() {
     queues.set_room(usize::MAX);
     assert_eq!(pop(&mut queues, 2), Some((Lane::Predicted, 4, 2)));
 }
+
+#[test]
+fn what_the_gpu_stands_before_goes_before_touches() {
+    let keep = |n| Command::Fetch { block: UmBlock(n), why: Why::Keep };
+    let new = |n, by| Command::Fetch { block: UmBlock(n), why: Why::Populate { by: LaunchSeq(by) } };
+    let mut queues = Queues::default();
+    push_all(&mut queues, &[new(1, 6), keep(10), predicted(20, 5), predicted(30, 6), fault(40)]);
+    queues.set_due(Some(LaunchSeq(5)));
+    use Lane::{Fault, Keep, Predicted};
+    let expected = [(Fault, 40, 1), (Predicted, 20, 1), (Keep, 10, 1), (Predicted, 1, 1), (Predicted, 30, 1)];
+    assert_eq!(all(&mut queues, 16), expected);
+}

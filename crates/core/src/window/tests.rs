@@ -114,7 +114,8 @@ fn a_copy_keeps_its_blocks_in_use_and_is_no_launch() {
     let copied = AddrRange::new(UmBlock(10).start(), Bytes::mib(1));
     assert!(window.issue_copy(LaunchSeq(2), StreamSlot(0), copied).is_none());
     issue(&mut window, &map, 3, 0, &[DevAddr(0)]);
-    assert_eq!(window.after(LaunchSeq(1)).map(|launch| launch.seq.0), Some(3));
+    assert_eq!(window.after(LaunchSeq(1)).map(|copy| (copy.seq.0, copy.copy)), Some((2, true)));
+    assert_eq!(window.executing().map(|launch| launch.seq.0), Some(1));
     assert!(window.uses(UmBlock(10)), "though another one is executing");
     assert_eq!(finish(&mut window, 0, 1), [1]);
     assert!(window.oldest().is_some_and(|copy| copy.copy && copy.reaches(UmBlock(10))));
@@ -127,6 +128,20 @@ fn a_copy_keeps_its_blocks_in_use_and_is_no_launch() {
         window.recycle(over);
     }
     assert!(!window.uses(UmBlock(10)));
+}
+
+#[test]
+fn what_one_copy_reads_and_writes_is_one_copy() {
+    let mut window = Window::default();
+    for block in [10, 20] {
+        assert!(window.issue_copy(LaunchSeq(1), StreamSlot(0), UmBlock(block).range()).is_none());
+    }
+    assert!(window.oldest().is_some_and(|copy| copy.reaches(UmBlock(10)) && copy.reaches(UmBlock(20))));
+    assert_eq!((window.len(), window.busy, window.uses(UmBlock(20))), (1, 1, true));
+    window.progress(StreamSlot(0), LaunchSeq(1));
+    let over = window.pop_finished().expect("the copy");
+    window.recycle(over);
+    assert_eq!((window.len(), window.busy, window.uses(UmBlock(20))), (0, 0, false));
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn a_block_table_of_one_block_is_small_and_a_full_one_is_bounded() {
     let mut full = BlockTable::new(Geometry::default());
     execution(&mut full, &(0..100_000).collect::<Vec<_>>());
     full.chain();
-    assert_eq!((full.rows.slots(), full.successors(StableBlock(99_998)).next()), (4096, Some(StableBlock(99_999))));
+    assert_eq!((full.rows.slots(), full.successors(StableBlock(99_998)).next()), (2048 * 8, Some(StableBlock(99_999))));
     assert!(full.bytes() < Bytes::kib(128), "{}", full.bytes());
 }
 
