@@ -100,27 +100,28 @@ impl Machine {
     /// What `f` answers, or why there is no device (any more).
     pub fn call<R>(&self, cost: Cost, f: impl FnOnce(&mut Call<'_>) -> CuResult<R>) -> CuResult<R> {
         self.alive()?;
-        let turn = (!self.pace.is_engine_thread()).then(|| taken(&self.turn));
-        let mut call = Call { machine: self, turn, state: taken(&self.state) };
-        call.state.totals.calls += 1;
-        let cost = match cost {
-            Cost::Free => Nanos::ZERO,
-            Cost::Call => self.profile.call_cost,
-            Cost::Launch => self.profile.launch_cost,
-        };
-        if call.turn.is_some() {
-            call.state.host += cost;
-            call.catch_up();
-        }
-        let lost = call.state.lost;
-        let result = match lost {
-            Some(error) => Err(error),
-            None => f(&mut call),
-        };
-        call.state.note(&result);
-        call.state.publish(&self.pace);
-        untouched(|| drop(call));
-        result
+        untouched(|| {
+            let turn = (!self.pace.is_engine_thread()).then(|| self.turn.lock());
+            let mut call = Call { machine: self, turn, state: self.state.lock() };
+            call.state.totals.calls += 1;
+            let cost = match cost {
+                Cost::Free => Nanos::ZERO,
+                Cost::Call => self.profile.call_cost,
+                Cost::Launch => self.profile.launch_cost,
+            };
+            if call.turn.is_some() {
+                call.state.host += cost;
+                call.catch_up();
+            }
+            let lost = call.state.lost;
+            let result = match lost {
+                Some(error) => Err(error),
+                None => f(&mut call),
+            };
+            call.state.note(&result);
+            call.state.publish(&self.pace);
+            result
+        })
     }
 
     /// Something an engine thread or a query does at this instant, without a turn and without time passing.
@@ -129,10 +130,7 @@ impl Machine {
     /// What `f` answers, or why there is no device (any more).
     pub fn look<R>(&self, f: impl FnOnce(&mut State) -> CuResult<R>) -> CuResult<R> {
         self.alive()?;
-        let mut state = taken(&self.state);
-        let result = f(&mut state);
-        untouched(|| drop(state));
-        result
+        untouched(|| f(&mut self.state.lock()))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -173,11 +171,6 @@ impl Machine {
     }
 }
 
-/// Locks. Whether that had to wait is not to be seen on the stack; nor, where it is unlocked again, whether somebody else waits.
-fn taken<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.try_lock().unwrap_or_else(|| untouched(|| mutex.lock()))
-}
-
 /// A call under way: a turn, and the state.
 #[derive(Debug)]
 pub struct Call<'m> {
@@ -211,7 +204,7 @@ impl Call<'_> {
     /// Nothing can happen in virtual time, and this call still waits: for memory the program must write, or for a
     /// function of the program that another thread runs. Gives others their turn for a moment.
     pub(crate) fn linger(&mut self) -> CuResult {
-        untouched(|| self.aside(|| std::thread::sleep(Duration::from_micros(50))));
+        self.aside(|| std::thread::sleep(Duration::from_micros(50)));
         self.machine.alive()
     }
 }

@@ -24,7 +24,6 @@ use deepum_model::{KernelRun, Notice, Step};
 use crate::error::{CuError, CuResult};
 use crate::hands::Ticket;
 use crate::machine::Call;
-use crate::stack::untouched;
 use crate::start::Ending;
 use crate::state::State;
 use crate::stream::{Mark, Ready, StreamId};
@@ -247,12 +246,10 @@ impl Call<'_> {
         }
         let unread = || machine.lock().sink.as_ref().is_some_and(|sink| sink.unread());
         self.state.hands.still = true;
-        untouched(|| {
-            self.unlocked(|| machine.pace.settle(look, unread));
-            while self.state.serve(machine) {
-                self.unlocked(|| machine.pace.settle(false, unread));
-            }
-        });
+        self.unlocked(|| machine.pace.settle(look, unread));
+        while self.state.serve(machine) {
+            self.unlocked(|| machine.pace.settle(false, unread));
+        }
         self.state.hands.still = false;
     }
 

@@ -1,20 +1,20 @@
-//! What the device leaves on the stack of the program's threads: of the engine's doing, nothing.
+//! What the device leaves on the stack of the program's threads: nothing.
 //!
 //! Problem: PyTorch hands structures to kernels of which it has not written every word (unused places of arrays, padding). Such a word is
 //! what some earlier call left on the stack; where that is a pointer into managed memory, the launch seems to name that memory. Here
-//! the engine's hooks run on the program's threads, and so does the waiting for the engine and for the device's locks: in more or fewer frames by
-//! where the engine lives and how fast this machine is. What they overwrite, and what they spare, would decide which memory a
-//! launch seems to name, and so what the engine fetches and when the launch starts.
+//! the engine's hooks run on the program's threads, and so does the waiting for the engine and for the device's locks, and the
+//! waking of whoever waits: in more or fewer frames by where the engine lives and how fast this machine is. What they
+//! overwrite, and what they spare, would decide which memory a launch seems to name, and so what the engine fetches and when
+//! the launch starts.
 //!
-//! Idea: what lay on the stack below is kept aside meanwhile, and put back ([`untouched`]).
-//!
-//! Not here: what the device's own frames leave, which is the same in every run, as a driver's is.
+//! Idea: what lay on the stack below a call into the device is kept aside meanwhile, and put back ([`untouched`]). All of the call, for
+//! which of its parts wait or wake is not to be seen from outside.
 
 use std::cell::Cell;
 use std::hint::black_box;
 use std::mem::{self, MaybeUninit};
 
-/// How deep the hooks and the waiting may go; what lies deeper is not kept. With either engine they went 3,312 bytes deep in a training
+/// How deep a call may go; what lies deeper is not kept. With either engine they went 3,312 bytes deep in a training
 /// run, in the first of its turns.
 const DEPTH: usize = 16 << 10;
 
