@@ -1,0 +1,270 @@
+//! One iteration of a trace by its tensors.
+//!
+//! Problem: planners and the bound want a [`Program`], whose iteration repeats unchanged; a recorded program's first iterations differ from
+//! later ones, and what a launch touches is told after the program went on.
+//! Idea: the *last whole iteration* is taken, the one between the last two marks; earlier ones are forgotten as the next ends. What is told
+//! of its launches later still counts.
+//!
+//! - A kernel is a launch or copy, in the order of issue, whatever its stream. Without its time, or what it touches, there is no program.
+//! - A tensor is what a PT block holds from being handed out to being taken back; an allocation from which nothing is handed out is one, too. Only
+//!   those that are touched count.
+//! - It is a *global* if it is there before the iteration and still there after, an *intermediate* if the iteration makes it. If it is there
+//!   before, is touched, and goes, then its contents pass from one iteration to the next in another tensor each time, which no [`Program`]
+//!   can say: refused. Marks are better where nothing but what stays passes them.
+//! - A write of a whole tensor, but for what PyTorch rounds up, needs nothing of what was there; any other may.
+//! - Touched bytes in no tensor hold nothing that matters, and are left out.
+//!
+//! Not here: gaps between kernels, which [`Program`] does not have.
+
+use super::live::Live;
+use super::{Kernel, Life, Program, ProgramError, Tensor, TensorId};
+use crate::event::{Access, Event, Record, Touch};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchSeq, Nanos};
+
+/// PyTorch's caching allocator hands out multiples of this.
+const ROUNDING: Bytes = Bytes(512);
+/// What a copy is called.
+const COPY: &str = "copy";
+
+/// A program, and where its tensors were.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recorded {
+    /// The last whole iteration. Tensors are numbered in the order in which they are touched.
+    pub program: Program,
+    /// By tensor: where it was.
+    pub places: Vec<AddrRange>,
+}
+
+/// Why a trace is no program. Places are those of the trace.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FromEventsError<E> {
+    /// Reading it failed.
+    #[error("{0}")]
+    Read(E),
+    /// There is nothing between two marks.
+    #[error("{marks} iteration marks in the trace: two at least are needed")]
+    NoIteration {
+        /// How many there are.
+        marks: u64,
+    },
+    /// Something about a launch was never told.
+    #[error("of the launch or copy at place {place} the trace does not say {what}")]
+    Unknown {
+        /// What.
+        what: &'static str,
+        /// Which launch.
+        place: u64,
+    },
+    /// Contents pass from an iteration to the next in another tensor each time.
+    #[error(
+        "the tensor of {} bytes at {:?} is from the iteration before, is touched, and goes; what passes a mark must stay",
+        tensor.len.0,
+        tensor.start
+    )]
+    Passes {
+        /// Where it is.
+        tensor: AddrRange,
+    },
+    /// There are no kernels in the iteration, or too many.
+    #[error("the last iteration: {0}")]
+    Program(#[from] ProgramError),
+}
+
+/// The last whole iteration of a trace.
+///
+/// # Errors
+/// [`FromEventsError`].
+pub fn from_events<E>(records: impl IntoIterator<Item = Result<Record, E>>) -> Result<Recorded, FromEventsError<E>> {
+    let mut recorder = Recording::default();
+    for record in records {
+        recorder.take(record.map_err(FromEventsError::Read)?.event);
+    }
+    let marks = recorder.marks;
+    let iteration = recorder.last.ok_or(FromEventsError::NoIteration { marks })?;
+    Resolver::default().program(iteration, &recorder.names)
+}
+
+/// What a trace said so far.
+#[derive(Default)]
+struct Recording {
+    names: Vec<Box<str>>,
+    places: u64,
+    marks: u64,
+    live: Live<()>,
+    /// The iteration that ended last, and the one that goes on.
+    last: Option<Iteration>,
+    current: Option<Iteration>,
+}
+
+/// What happened between two marks.
+struct Iteration {
+    /// The place of its first launch.
+    first: u64,
+    /// What there was before it.
+    before: Vec<AddrRange>,
+    steps: Vec<Step>,
+    /// Where in the steps each launch is.
+    launches: Vec<usize>,
+}
+
+enum Step {
+    Begins(AddrRange),
+    Ends(AddrRange),
+    Launch { name: Option<usize>, touches: Option<Vec<Touch>>, time: Option<Nanos> },
+}
+
+impl Recording {
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Name { name } => self.names.push(name),
+            Event::Alloc { range } | Event::PtBlock { range, active: true } => {
+                self.live.insert(range, ());
+                self.step(Step::Begins(range));
+            }
+            Event::Free { range } | Event::PtBlock { range, active: false } => {
+                self.live.remove(range);
+                self.step(Step::Ends(range));
+            }
+            Event::Launch(launch) => self.launch(Some(launch.kernel.0 as usize), None),
+            Event::Copy { from, to, .. } => {
+                let touch = |access| move |range| Touch { range, access, phase: 0 };
+                let from = from.map(touch(Access::Read));
+                self.launch(None, Some(from.into_iter().chain(to.map(touch(Access::Write))).collect()));
+            }
+            Event::Touched { launch, touches: told } => {
+                if let Some(Step::Launch { touches, .. }) = self.at(launch) {
+                    *touches = Some(told);
+                }
+            }
+            Event::Time { launch, time: told } => {
+                if let Some(Step::Launch { time, .. }) = self.at(launch) {
+                    *time = Some(told);
+                }
+            }
+            Event::Wait { .. } => {}
+            Event::Iteration => {
+                self.marks += 1;
+                let before = self.live.ranges().collect();
+                let next = Iteration { first: self.places + 1, before, steps: Vec::new(), launches: Vec::new() };
+                self.last = self.current.replace(next);
+            }
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        if let Some(iteration) = &mut self.current {
+            iteration.steps.push(step);
+        }
+    }
+    fn launch(&mut self, name: Option<usize>, touches: Option<Vec<Touch>>) {
+        self.places += 1;
+        if let Some(iteration) = &mut self.current {
+            iteration.launches.push(iteration.steps.len());
+            iteration.steps.push(Step::Launch { name, touches, time: None });
+        }
+    }
+    /// The launch at a place, if it is of an iteration that is still known.
+    fn at(&mut self, place: LaunchSeq) -> Option<&mut Step> {
+        let iteration = [&mut self.current, &mut self.last].into_iter().flatten().find(|i| i.first <= place.0)?;
+        let launch = usize::try_from(place.0 - iteration.first).ok()?;
+        iteration.steps.get_mut(*iteration.launches.get(launch)?)
+    }
+}
+
+/// Finds out which tensor each touched byte is of.
+#[derive(Default)]
+struct Resolver {
+    /// By index in `held`.
+    live: Live<usize>,
+    held: Vec<Held>,
+    tensors: Vec<usize>,
+}
+
+/// A PT block from being handed out to being taken back.
+struct Held {
+    range: AddrRange,
+    before: bool,
+    gone: bool,
+    tensor: Option<TensorId>,
+}
+
+impl Resolver {
+    fn program<E>(mut self, iteration: Iteration, names: &[Box<str>]) -> Result<Recorded, FromEventsError<E>> {
+        iteration.before.into_iter().for_each(|range| self.begins(range, true));
+        let mut kernels = Vec::with_capacity(iteration.launches.len());
+        for step in iteration.steps {
+            match step {
+                Step::Begins(range) => self.begins(range, false),
+                Step::Ends(range) => self.ends(range),
+                Step::Launch { name, touches, time } => {
+                    let place = iteration.first + kernels.len() as u64;
+                    let unknown = |what| FromEventsError::Unknown { what, place };
+                    let touches = touches.ok_or(unknown("what it touches"))?;
+                    let time = time.ok_or(unknown("how long it takes"))?;
+                    let name = name.and_then(|name| names.get(name)).map_or(COPY, |name| name);
+                    kernels.push(self.kernel(name, time, &touches)?);
+                }
+            }
+        }
+        let held = self.tensors.iter().map(|index| &self.held[*index]);
+        let mut tensors = Vec::with_capacity(self.tensors.len());
+        for held in held.clone() {
+            let life = match (held.before, held.gone) {
+                (true, true) => return Err(FromEventsError::Passes { tensor: held.range }),
+                (true, false) => Life::Global,
+                (false, _) => Life::Intermediate,
+            };
+            tensors.push(Tensor { size: held.range.len, life });
+        }
+        let places = held.map(|held| held.range).collect();
+        Ok(Recorded { program: Program::new(kernels, tensors)?, places })
+    }
+
+    fn begins(&mut self, range: AddrRange, before: bool) {
+        let index = self.held.len();
+        self.held.push(Held { range, before, gone: false, tensor: None });
+        for gone in self.live.insert(range, index) {
+            self.held[gone].gone = true;
+        }
+    }
+    fn ends(&mut self, range: AddrRange) {
+        for gone in self.live.remove(range) {
+            self.held[gone].gone = true;
+        }
+    }
+
+    fn kernel(&mut self, name: &str, time: Nanos, touches: &[Touch]) -> Result<Kernel, ProgramError> {
+        let mut kernel = Kernel { name: name.into(), time, reads: Vec::new(), writes: Vec::new() };
+        for touch in touches {
+            for (range, index) in self.live.overlapping(touch.range) {
+                let count = self.tensors.len();
+                let held = &mut self.held[*index];
+                let tensor = match held.tensor {
+                    Some(tensor) => tensor,
+                    None => TensorId(u32::try_from(count).map_err(|_| ProgramError::TooMany(count))?),
+                };
+                if held.tensor.replace(tensor).is_none() {
+                    self.tensors.push(*index);
+                }
+                let mut push = |list: fn(&mut Kernel) -> &mut Vec<TensorId>| {
+                    if !list(&mut kernel).contains(&tensor) {
+                        list(&mut kernel).push(tensor);
+                    }
+                };
+                if touch.access.reads() || !covers(touch.range, range) {
+                    push(|kernel| &mut kernel.reads);
+                }
+                if touch.access.writes() {
+                    push(|kernel| &mut kernel.writes);
+                }
+            }
+        }
+        Ok(kernel)
+    }
+}
+
+/// Whether a tensor is touched from its beginning to its end, but for what was rounded up.
+fn covers(touched: AddrRange, tensor: AddrRange) -> bool {
+    let rounded: DevAddr = touched.end().offset(Bytes(ROUNDING.0 - 1));
+    touched.start <= tensor.start && rounded >= tensor.end()
+}

@@ -1,0 +1,135 @@
+//! Programs of traces that a person can follow.
+
+use deepum_core::units::{Bytes, Nanos};
+use deepum_trace::program::{FromEventsError, Kernel, Life, Recorded, Tensor, TensorId, from_events};
+use deepum_trace::text;
+
+fn program(lines: &str) -> Result<Recorded, FromEventsError<String>> {
+    let text = format!("deepum trace 1\nprogram \"p\"\ndevice \"d\"\nbudget 1\n{lines}");
+    let reader = text::Reader::new(text.as_bytes()).unwrap();
+    from_events(reader.map(|record| record.map_err(|why| why.to_string())))
+}
+
+fn kernel(name: &str, time: u64, reads: &[u32], writes: &[u32]) -> Kernel {
+    let ids = |numbers: &[u32]| numbers.iter().copied().map(TensorId).collect();
+    Kernel { name: name.into(), time: Nanos(time), reads: ids(reads), writes: ids(writes) }
+}
+
+const fn tensor(size: u64, life: Life) -> Tensor {
+    Tensor { size: Bytes(size), life }
+}
+
+/// A weight at 0x1000 and a buffer of the program's own at 0x900000; one launch in preparation.
+const PREPARATION: &str = "\
+0 alloc 0x0+4194304
+0 alloc 0x900000+2097152
+0 active 0x1000+4096
+0 name \"init\"
+0 name \"work\"
+0 launch stream 0 kernel #0 key 0000000000000001 0x1000
+0 touched @1 w:0x1000+4096
+";
+
+#[test]
+fn the_last_whole_iteration_is_taken_with_what_is_told_of_it_later() {
+    let lines = "\
+1 iteration
+1 launch stream 0 kernel #0 key 0000000000000002
+1 touched @2 rw:0x1000+4096
+1 time @2 77
+2 iteration
+2 active 0x4000+1024
+2 launch stream 0 kernel #1 key 0000000000000003 0x1000 0x4000
+2 copy stream 1 from 0x4000+1000 to 0x900000+64
+2 inactive 0x4000+1024
+2 active 0x4000+2048
+2 launch stream 0 kernel #1 key 0000000000000004 0x4000
+3 iteration
+3 inactive 0x4000+2048
+3 inactive 0x1000+4096
+3 touched @3 r:0x1000+4096 w:0x4000+1000
+3 time @3 10
+3 time @4 20
+3 touched @5 w:0x4000+1000 r:0x8000+4096
+3 time @5 30
+3 launch stream 0 kernel #1 key 0000000000000004 0x4000
+";
+    let recorded = program(&format!("{PREPARATION}{lines}")).unwrap();
+    // 0 the weight; 1 what was at 0x4000 first; 2 the buffer; 3 what was at 0x4000 then. 1000 bytes are all of 1024, which is 1000 rounded
+    // up, but not of 2048 or of the buffer; nothing is at 0x8000. What happens behind the last mark is not of the iteration.
+    let kernels = [kernel("work", 10, &[0], &[1]), kernel("copy", 20, &[1, 2], &[2]), kernel("work", 30, &[3], &[3])];
+    assert_eq!(recorded.program.kernels(), kernels);
+    let tensors = [
+        tensor(4096, Life::Global),
+        tensor(1024, Life::Intermediate),
+        tensor(2 << 20, Life::Global),
+        tensor(2048, Life::Intermediate),
+    ];
+    assert_eq!(recorded.program.tensors(), tensors);
+    assert_eq!(
+        recorded.places.iter().map(|place| place.start.0).collect::<Vec<_>>(),
+        [0x1000, 0x4000, 0x900000, 0x4000]
+    );
+}
+
+#[test]
+fn what_is_handed_out_from_an_allocation_ends_the_allocation_as_a_tensor_and_freeing_ends_all_in_it() {
+    let lines = "\
+1 alloc 0x1000000+2097152
+1 iteration
+1 launch stream 0 kernel #1 key 0000000000000002
+1 touched @2 rw:0x1000000+8192
+1 time @2 1
+1 active 0x1001000+4096
+1 launch stream 0 kernel #1 key 0000000000000003
+1 touched @3 w:0x1000000+8192
+1 time @3 1
+1 iteration
+";
+    let passes = program(&format!("{PREPARATION}{lines}")).unwrap_err();
+    assert_eq!(
+        passes.to_string(),
+        "the tensor of 2097152 bytes at 0x1000000 is from the iteration before, is touched, and goes; what passes a mark must stay"
+    );
+    let later = format!(
+        "{PREPARATION}{}",
+        lines.replace("1 iteration\n1 launch", "1 active 0x1000000+4096\n1 iteration\n1 launch")
+    );
+    let recorded = program(&later).unwrap();
+    // The first launch finds the one PT block, which it covers and reads; the second both, and covers both.
+    assert_eq!(recorded.program.kernels(), [kernel("work", 1, &[0], &[0]), kernel("work", 1, &[], &[1, 0])]);
+    let freed = later.replacen(
+        "1 launch stream 0 kernel #1 key 0000000000000003",
+        "1 free 0x1000000+2097152\n1 launch stream 0 kernel #1 key 0000000000000003",
+        1,
+    );
+    assert!(matches!(program(&freed), Err(FromEventsError::Passes { tensor }) if tensor.start.0 == 0x1000000));
+}
+
+#[test]
+fn what_is_from_before_may_go_if_it_is_not_touched() {
+    let iteration = "\
+1 iteration
+1 inactive 0x8000+4096
+1 active 0x8000+4096
+1 launch stream 0 kernel #1 key 0000000000000002 0x8000
+1 touched @2 w:0x8000+4096
+1 time @2 5
+1 iteration
+";
+    let recorded = program(&format!("{PREPARATION}0 active 0x8000+4096\n{iteration}")).unwrap();
+    assert_eq!(recorded.program.tensors(), [tensor(4096, Life::Intermediate)]);
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let said = |lines: &str| program(&format!("{PREPARATION}{lines}")).unwrap_err().to_string();
+    assert_eq!(said("1 iteration\n"), "1 iteration marks in the trace: two at least are needed");
+    assert_eq!(said("1 iteration\n1 iteration\n"), "the last iteration: there are no kernels");
+    let launch = "1 launch stream 0 kernel #1 key 0000000000000002\n";
+    let unknown = said(&format!("1 iteration\n{launch}1 time @2 5\n1 iteration\n"));
+    assert_eq!(unknown, "of the launch or copy at place 2 the trace does not say what it touches");
+    let unknown = said(&format!("1 iteration\n{launch}1 touched @2\n1 iteration\n"));
+    assert_eq!(unknown, "of the launch or copy at place 2 the trace does not say how long it takes");
+    assert_eq!(said("1 iteration\nx\n"), "line 13: \"x\" where a time in ns should be");
+}
