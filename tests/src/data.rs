@@ -7,6 +7,7 @@ use crate::{deepum, root};
 use deepum_emu_device::log::{FlightLog, Totals};
 use deepum_protocol::status::Status;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -147,9 +148,9 @@ impl Bench {
         }
     }
 
-    /// Every way on seeds `0..seeds`, as many processes at a time as there are processors; outcomes by way, then by chunk.
-    pub fn run_all(&self, ways: &[Way], seeds: u64) -> Outcomes {
-        let chunks: Vec<u64> = (0..seeds).step_by(usize::try_from(CHUNK).expect("small")).collect();
+    /// Every way on these seeds, as many processes at a time as there are processors; outcomes by way, then by chunk.
+    pub fn run_all(&self, ways: &[Way], seeds: Range<u64>) -> Outcomes {
+        let chunks: Vec<u64> = seeds.clone().step_by(usize::try_from(CHUNK).expect("small")).collect();
         let jobs: Vec<(usize, u64)> =
             chunks.iter().flat_map(|&first| (0..ways.len()).map(move |way| (way, first))).collect();
         let ways: Vec<Way> = ways.iter().enumerate().map(|(at, way)| way.thinned(at)).collect();
@@ -159,7 +160,7 @@ impl Bench {
         let done = Mutex::new(Vec::new());
         let worker = || {
             while let Some(&(way, first)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let outcome = self.run(ways[way], first, CHUNK.min(seeds - first));
+                let outcome = self.run(ways[way], first, CHUNK.min(seeds.end - first));
                 done.lock().expect("no worker panics holding it").push((way, first, outcome));
             }
         };
@@ -196,7 +197,7 @@ fn asked(status: &Path) -> Option<Status> {
 pub struct Outcomes {
     ways: Vec<Way>,
     by_way: Vec<Vec<Outcome>>,
-    seeds: u64,
+    seeds: Range<u64>,
 }
 
 impl Outcomes {
@@ -224,16 +225,18 @@ impl Outcomes {
     pub fn assert_same_results(&self, memory: u64) {
         let lines = |way: usize| self.by_way[way].iter().flat_map(|outcome| &outcome.lines);
         let truth: Vec<&String> = lines(0).collect();
-        assert_eq!(truth.len() as u64, self.seeds);
+        assert_eq!(truth.len() as u64, self.seeds.end - self.seeds.start);
         let mut digests = HashSet::new();
-        for (seed, line) in (0u64..).zip(&truth) {
+        for (seed, line) in self.seeds.clone().zip(&truth) {
             let words: Vec<&str> = line.split(' ').collect();
             assert!(words.len() == 3 && words[0] == seed.to_string() && digests.insert(words[1]), "{line}");
             assert!(words[2].parse::<u64>().is_ok_and(|finite| finite >= 990), "too few finite numbers: {line}");
         }
         assert_eq!(self.sum(self.ways[0].name, |t| t.d2h_eviction + t.h2d_user + t.d2h_user), 0);
         for (way, Way { name, every, .. }) in self.ways.iter().enumerate() {
-            let want: Vec<_> = (0u64..)
+            let want: Vec<_> = self
+                .seeds
+                .clone()
                 .zip(&truth)
                 .filter(|(seed, _)| (seed / CHUNK).is_multiple_of(*every))
                 .map(|(_, line)| *line)
@@ -252,9 +255,16 @@ impl Outcomes {
     }
 }
 
-/// How many seeds the environment wants.
-pub fn seeds(unless_said: u64) -> u64 {
-    number("SEEDS", unless_said)
+/// The seeds that the environment wants: the first `SEEDS=1000`, or `SEEDS=1000..3000`, so that a long run can be made in pieces.
+pub fn seeds(unless_said: u64) -> Range<u64> {
+    let Ok(said) = std::env::var("SEEDS") else { return 0..unless_said };
+    let (first, end) = said.split_once("..").unwrap_or(("0", &said));
+    match (first.parse::<u64>(), end.parse::<u64>()) {
+        (Ok(first), Ok(end)) if first < end && first.is_multiple_of(CHUNK) => first..end,
+        _ => panic!(
+            "SEEDS={said} is neither a number above 0 nor FIRST..END with FIRST a multiple of {CHUNK}, below END"
+        ),
+    }
 }
 
 /// A number in the environment, above 0.

@@ -3,7 +3,7 @@
 //! `programs/tensors.c` trains on memory of an allocator that works and reports as PyTorch's does; a page that was given up is
 //! poisoned, so a discard of what somebody still needs changes a result. `docs/data-mode.md` says more.
 //!
-//! `SEEDS=10000` runs ten thousand seeds; `THIN=5` with it runs all ways but the truth and `discard` on a fifth of what they have.
+//! `SEEDS=10000` runs ten thousand seeds, `SEEDS=2000..4000` a part of them; `THIN=5` with it runs all ways but the truth and `discard` on a fifth of what they have.
 
 use deepum_tests::data::{Bench, Way, seeds};
 
