@@ -5,6 +5,7 @@
 //! libraries lie (`libraries`).
 
 mod child;
+mod columns;
 mod compare;
 mod gpu;
 mod iterations;
@@ -12,6 +13,7 @@ mod launch;
 mod libraries;
 mod paper;
 mod progress;
+mod replay;
 mod rows;
 mod say;
 mod status;
@@ -36,6 +38,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Run a program plain, under each policy, and with unlimited memory, on an emulated GPU; print one table
     Compare(compare::CompareArgs),
+    /// Replay what a program did, under each policy, on a modelled GPU; print one table
+    Replay(replay::ReplayArgs),
     /// Regenerate the DeepUM paper's evaluation on emulated GPUs, beside the paper's numbers
     ///
     /// All of it takes about two hours on two idle cores, and each run holds up to 4 GB of memory; interrupted, it goes on from where it was. At its end
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         Command::Run(args) => launch::run(&args),
         Command::Status(args) => status::status(&args),
         Command::Compare(args) => compare::compare(&args),
+        Command::Replay(args) => replay::replay(&args),
         Command::Paper(args) => paper::paper(&args),
     };
     match result {

@@ -3,6 +3,7 @@
 //! Iterations are found from the launch stream itself (`iterations`). The first one teaches the tables and is not the result, so it
 //! stands apart; *steady* is the mean from the third on.
 
+use crate::columns::columns;
 use crate::iterations;
 use deepum_core::units::Bytes;
 use deepum_emu_device::log::{FlightLog, layout::Entry};
@@ -181,9 +182,9 @@ pub fn table(rows: &[Row]) -> String {
     let show = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
     let gib = |value: Option<f64>| show(value.map(|v| v / Bytes::gib(1).get() as f64), 2);
     let gib_pair = |h2d: Option<f64>, d2h: Option<f64>| format!("{}, {}", gib(h2d), gib(d2h));
-    let mut cells = vec![HEADS.map(str::to_owned)];
+    let mut cells = vec![HEADS.map(str::to_owned).to_vec()];
     for row in rows {
-        cells.push([
+        cells.push(vec![
             row.policy.clone(),
             match row.outcome {
                 Outcome::Ok => "ok",
@@ -201,20 +202,7 @@ pub fn table(rows: &[Row]) -> String {
             row.share_of_ideal.map_or("-".to_owned(), |share| format!("{:.1} %", share * 100.0)),
         ]);
     }
-    let widths: Vec<usize> =
-        (0..HEADS.len()).map(|c| cells.iter().map(|row| row[c].len()).max().unwrap_or(0)).collect();
-    cells
-        .iter()
-        .map(|row| {
-            let line: Vec<String> = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(c, (cell, &width))| if c < 2 { format!("{cell:<width$}") } else { format!("{cell:>width$}") })
-                .collect();
-            line.join("  ").trim_end().to_owned() + "\n"
-        })
-        .collect()
+    columns(&cells, 2)
 }
 
 #[cfg(test)]

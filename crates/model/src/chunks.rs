@@ -29,12 +29,13 @@ pub(crate) struct Chunks {
     links: Vec<Link>,
     heads: [u32; 3],
     tails: [u32; 3],
-    held: u64,
+    /// By list.
+    held: [u64; 3],
 }
 
 impl Chunks {
     pub(crate) fn new() -> Self {
-        Self { links: Vec::new(), heads: [NONE; 3], tails: [NONE; 3], held: 0 }
+        Self { links: Vec::new(), heads: [NONE; 3], tails: [NONE; 3], held: [0; 3] }
     }
 
     /// Makes room for slots below `slots`.
@@ -46,7 +47,11 @@ impl Chunks {
 
     /// Chunks held by blocks.
     pub(crate) fn held(&self) -> u64 {
-        self.held
+        self.held.iter().sum()
+    }
+    /// Those among them with contents that somebody may need.
+    pub(crate) fn used(&self) -> u64 {
+        self.held[List::Used as usize]
     }
 
     pub(crate) fn list_of(&self, slot: usize) -> Option<List> {
@@ -65,7 +70,7 @@ impl Chunks {
             t => self.links[t as usize].next = at,
         }
         self.tails[l] = at;
-        self.held += 1;
+        self.held[l] += 1;
     }
 
     /// The block gives its chunk back, if it holds one.
@@ -81,7 +86,7 @@ impl Chunks {
             n => self.links[n as usize].prev = prev,
         }
         self.links[slot] = Link { prev: NONE, next: NONE, on: None };
-        self.held -= 1;
+        self.held[list as usize] -= 1;
     }
 
     /// The block that loses its chunk next when none is free.
@@ -143,6 +148,7 @@ mod tests {
                 for list in [List::Unused, List::Discarded, List::Used] {
                     prop_assert_eq!(&fast.in_order(list), &slow[list as usize]);
                 }
+                prop_assert_eq!(fast.used(), slow[List::Used as usize].len() as u64);
                 prop_assert_eq!(fast.held(), slow.iter().map(|l| l.len() as u64).sum::<u64>());
                 prop_assert_eq!(fast.victim(), slow.iter().flatten().next().copied());
             }

@@ -279,6 +279,13 @@ impl UnifiedMemory {
         })
     }
 
+    /// Blocks that can still come to a device before one with contents has to leave. None for a device there is not.
+    #[must_use]
+    pub fn room_on_device(&self, device: DeviceId) -> u64 {
+        let room = |d: &Device| d.chunk_capacity().saturating_sub(d.chunks.used());
+        self.devices.get(usize::from(device.0)).map_or(0, room)
+    }
+
     /// Host memory in use: pinned, and host copies of managed pages (which stay allocated after their pages
     /// moved to a GPU, until their range is freed: facts 4.6).
     #[must_use]

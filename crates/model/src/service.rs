@@ -20,6 +20,17 @@ pub(crate) struct Faulted {
     pub(crate) write: bool,
 }
 
+/// What the page of a batch that arrives last waits for.
+#[derive(Clone, Copy)]
+enum Awaited {
+    /// Nothing but its copy.
+    Link,
+    /// It was on its way before.
+    Late,
+    /// Its chunk was not free before.
+    Room(Nanos),
+}
+
 /// What serving a batch came to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Served {
@@ -57,8 +68,9 @@ impl UnifiedMemory {
         totals.fault_entries += entries;
 
         let mut cpu = at + self.profile.batch_cost + Nanos(self.profile.entry_cost.0 * entries);
-        let mut arrived = cpu;
         let mut noticed = cpu;
+        // The last to arrive, and what it waits for.
+        let mut last = (cpu, Awaited::Link);
         for fault in faults {
             let block = self.blocks[fault.slot].id;
             #[expect(clippy::cast_possible_truncation, reason = "at most a few per page of one block")]
@@ -76,8 +88,8 @@ impl UnifiedMemory {
             noticed = cpu;
             cpu += self.profile.block_cost;
             let on = self.devices[d].on[fault.slot];
-            if fault.pages.meets(&on.in_flight) {
-                arrived = arrived.max(on.arrives);
+            if fault.pages.meets(&on.in_flight) && on.arrives > last.0 {
+                last = (on.arrives, Awaited::Late);
             }
             let missing = fault.pages.without(on.resident);
             if missing.is_empty() {
@@ -87,12 +99,20 @@ impl UnifiedMemory {
             let along = prefetch::along_with(missing, on.resident, threshold);
             let cause = MigrationCause::Coherence;
             let end = self.bring_in(d, fault.slot, missing, along, cause, &mut cpu)?;
-            arrived = arrived.max(end);
+            if end > last.0 {
+                last = (end, Awaited::Room(self.devices[d].on[fault.slot].chunk_free));
+            }
         }
+        let (arrived, awaited) = last;
         let resume_at = cpu.max(arrived);
         let totals = &mut self.devices[d].totals;
         totals.stall_fault_work += cpu - at;
         totals.stall_copies += resume_at - cpu;
+        match awaited {
+            Awaited::Link => {}
+            Awaited::Late => totals.stall_late += resume_at - cpu,
+            Awaited::Room(free) => totals.stall_room += free.min(resume_at).saturating_sub(cpu),
+        }
         self.notices.push(Notice::GpuFaultReplay { device, batch, at: resume_at });
         Ok(Served { batch, noticed, resume_at })
     }

@@ -23,6 +23,15 @@ impl ByCause {
         self.user + self.coherence + self.prefetch + self.eviction
     }
 
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            user: self.user - earlier.user,
+            coherence: self.coherence - earlier.coherence,
+            prefetch: self.prefetch - earlier.prefetch,
+            eviction: self.eviction - earlier.eviction,
+        }
+    }
+
     pub(crate) fn add(&mut self, cause: MigrationCause, bytes: Bytes) {
         *match cause {
             MigrationCause::User => &mut self.user,
@@ -63,8 +72,38 @@ pub struct Totals {
     pub stall_fault_work: Nanos,
     /// Time kernels waited for copies (or for room) after that work was done.
     pub stall_copies: Nanos,
+    /// Of `stall_copies`, time in which the chunk for the page that came last was not free yet: something was being copied out of it.
+    pub stall_room: Nanos,
+    /// Of `stall_copies`, time in which that page was on its way already, at somebody's earlier request.
+    pub stall_late: Nanos,
     /// Time kernels computed.
     pub compute: Nanos,
     /// Most managed bytes resident at once.
     pub peak_managed: Bytes,
+}
+
+impl Totals {
+    /// What came since `earlier`, sums of the same device. The peak is that since the start.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            fault_entries: self.fault_entries - earlier.fault_entries,
+            fault_batches: self.fault_batches - earlier.fault_batches,
+            bytes_in: self.bytes_in.since(&earlier.bytes_in),
+            bytes_out: self.bytes_out.since(&earlier.bytes_out),
+            plain_bytes_in: self.plain_bytes_in - earlier.plain_bytes_in,
+            plain_bytes_out: self.plain_bytes_out - earlier.plain_bytes_out,
+            bytes_populated: self.bytes_populated - earlier.bytes_populated,
+            bytes_discarded: self.bytes_discarded - earlier.bytes_discarded,
+            evictions: self.evictions - earlier.evictions,
+            free_evictions: self.free_evictions - earlier.free_evictions,
+            touches: self.touches - earlier.touches,
+            stall_fault_work: self.stall_fault_work - earlier.stall_fault_work,
+            stall_copies: self.stall_copies - earlier.stall_copies,
+            stall_room: self.stall_room - earlier.stall_room,
+            stall_late: self.stall_late - earlier.stall_late,
+            compute: self.compute - earlier.compute,
+            peak_managed: self.peak_managed,
+        }
+    }
 }

@@ -70,6 +70,7 @@ fn the_last_whole_iteration_is_taken_with_what_is_told_of_it_later() {
         recorded.places.iter().map(|place| place.start.0).collect::<Vec<_>>(),
         [0x1000, 0x4000, 0x900000, 0x4000]
     );
+    assert_eq!(recorded.births, [Some(TensorId(1)), Some(TensorId(3))]);
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub struct Recorded {
     pub program: Program,
     /// By tensor: where it was.
     pub places: Vec<AddrRange>,
+    /// The tensors of the PT blocks that were handed out in the iteration, in order; nothing for one that was never touched.
+    pub births: Vec<Option<TensorId>>,
 }
 
 /// Why a trace is no program. Places are those of the trace.
@@ -108,19 +110,25 @@ struct Iteration {
 }
 
 enum Step {
-    Begins(AddrRange),
+    /// A PT block if it was `handed_out`, otherwise an allocation.
+    Begins {
+        range: AddrRange,
+        handed_out: bool,
+    },
     Ends(AddrRange),
-    Launch { name: Option<usize>, touches: Option<Vec<Touch>>, time: Option<Nanos> },
+    Launch {
+        name: Option<usize>,
+        touches: Option<Vec<Touch>>,
+        time: Option<Nanos>,
+    },
 }
 
 impl Recording {
     fn take(&mut self, event: Event) {
         match event {
             Event::Name { name } => self.names.push(name),
-            Event::Alloc { range } | Event::PtBlock { range, active: true } => {
-                self.live.insert(range, ());
-                self.step(Step::Begins(range));
-            }
+            Event::Alloc { range } => self.begins(range, false),
+            Event::PtBlock { range, active: true } => self.begins(range, true),
             Event::Free { range } | Event::PtBlock { range, active: false } => {
                 self.live.remove(range);
                 self.step(Step::Ends(range));
@@ -151,6 +159,10 @@ impl Recording {
         }
     }
 
+    fn begins(&mut self, range: AddrRange, handed_out: bool) {
+        self.live.insert(range, ());
+        self.step(Step::Begins { range, handed_out });
+    }
     fn step(&mut self, step: Step) {
         if let Some(iteration) = &mut self.current {
             iteration.steps.push(step);
@@ -192,9 +204,13 @@ impl Resolver {
     fn program<E>(mut self, iteration: Iteration, names: &[Box<str>]) -> Result<Recorded, FromEventsError<E>> {
         iteration.before.into_iter().for_each(|range| self.begins(range, true));
         let mut kernels = Vec::with_capacity(iteration.launches.len());
+        let mut births = Vec::new();
         for step in iteration.steps {
             match step {
-                Step::Begins(range) => self.begins(range, false),
+                Step::Begins { range, handed_out } => {
+                    births.extend(handed_out.then_some(self.held.len()));
+                    self.begins(range, false);
+                }
                 Step::Ends(range) => self.ends(range),
                 Step::Launch { name, touches, time } => {
                     let place = iteration.first + kernels.len() as u64;
@@ -217,7 +233,8 @@ impl Resolver {
             tensors.push(Tensor { size: held.range.len, life });
         }
         let places = held.map(|held| held.range).collect();
-        Ok(Recorded { program: Program::new(kernels, tensors)?, places })
+        let births = births.into_iter().map(|index: usize| self.held[index].tensor).collect();
+        Ok(Recorded { program: Program::new(kernels, tensors)?, places, births })
     }
 
     fn begins(&mut self, range: AddrRange, before: bool) {

@@ -1,0 +1,129 @@
+//! The host in a replay: the program's calls, one after the other.
+//!
+//! A call comes when the one before it has had its time, what the device profile says or what lay between them in the trace, whichever is longer. A
+//! launch waits while the GPU's queue is full, and a wait of the program's until the GPU is idle. Launches and copies that are issued while the core is asleep
+//! have places, too, but it is not told of them.
+
+use super::ReplayError;
+use super::gpu::{Gpu, Issued};
+use super::mind::{Mind, Thinks};
+use super::script::{Does, Script, Step, What, Work};
+use deepum_core::event::{Event, Launch};
+use deepum_core::units::{LaunchSeq, Nanos};
+use deepum_model::{Profile, UnifiedMemory};
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Host<'a> {
+    steps: &'a [Step],
+    gate: bool,
+    call: Nanos,
+    launch: Nanos,
+    queue: usize,
+    /// The next step, and when it may come.
+    at: usize,
+    ready: Nanos,
+    issued: LaunchSeq,
+    /// The last launch or copy before each mark so far.
+    marks: Vec<LaunchSeq>,
+}
+
+impl<'a> Host<'a> {
+    pub(super) fn new(script: &'a Script, profile: &Profile, gate: bool) -> Self {
+        Self {
+            steps: &script.steps,
+            gate,
+            call: profile.call_cost,
+            launch: profile.launch_cost,
+            queue: usize::try_from(profile.launch_queue).unwrap_or(usize::MAX),
+            at: 0,
+            ready: script.steps.first().map_or(Nanos::ZERO, |step| step.own),
+            issued: LaunchSeq(0),
+            marks: Vec::new(),
+        }
+    }
+    pub(super) fn is_over(&self) -> bool {
+        self.at == self.steps.len()
+    }
+    /// The last launch or copy before each mark that it has come to.
+    pub(super) fn marks(&self) -> &[LaunchSeq] {
+        &self.marks
+    }
+    /// All launches and copies of the script.
+    pub(super) fn launches(&self) -> u64 {
+        self.steps.iter().filter(|step| matches!(step.does, Does::Issue(_))).count() as u64
+    }
+
+    /// When it goes on, if it does not wait for the GPU.
+    pub(super) fn next(&self, now: Nanos, gpu: &Gpu<'_>) -> Option<Nanos> {
+        let waits = match self.steps.get(self.at)?.does {
+            Does::Issue(_) => gpu.queued() >= self.queue,
+            Does::Wait => !gpu.idle(),
+            Does::Alloc(_) | Does::Free(_) | Does::PtBlock { .. } | Does::Iteration => false,
+        };
+        (!waits).then(|| self.ready.max(now))
+    }
+
+    /// Makes its next call.
+    ///
+    /// # Errors
+    /// [`ReplayError::Trace`].
+    pub(super) fn step<T: Thinks>(
+        &mut self,
+        now: Nanos,
+        memory: &mut UnifiedMemory,
+        mind: &mut Mind<T>,
+        gpu: &mut Gpu<'a>,
+    ) -> Result<(), ReplayError> {
+        let steps = self.steps;
+        let Some(step) = steps.get(self.at) else { return Ok(()) };
+        let took = match &step.does {
+            Does::Alloc(range) => {
+                memory.map_managed(*range).map_err(ReplayError::Trace)?;
+                mind.tell(&Event::Alloc { range: *range });
+                self.call
+            }
+            Does::Free(range) => {
+                memory.unmap_managed(*range).map_err(ReplayError::Trace)?;
+                mind.freed(*range);
+                self.call
+            }
+            Does::PtBlock { range, active } => {
+                mind.pt_block(*range, *active, self.issued);
+                Nanos::ZERO
+            }
+            Does::Issue(work) => {
+                self.issue(work, now, mind, gpu);
+                if work.what == What::Copy { self.call } else { self.launch }
+            }
+            Does::Wait => self.call,
+            Does::Iteration => {
+                self.marks.push(self.issued);
+                Nanos::ZERO
+            }
+        };
+        self.at += 1;
+        let own = steps.get(self.at).map_or(Nanos::ZERO, |next| next.own);
+        self.ready = now + took.max(own);
+        Ok(())
+    }
+
+    fn issue<T: Thinks>(&mut self, work: &'a Work, now: Nanos, mind: &mut Mind<T>, gpu: &mut Gpu<'a>) {
+        self.issued = self.issued.plus(1);
+        let (seq, stream) = (self.issued, work.stream);
+        let awake = mind.thinks.awake();
+        match &work.what {
+            What::Launch { key, pointers, .. } if awake => {
+                mind.tell(&Event::Launch(Launch { seq, stream, key: *key, pointers }));
+            }
+            What::Copy if awake => {
+                for touch in &work.touches {
+                    mind.tell(&Event::Copy { seq, stream, range: touch.range, write: touch.access.writes() });
+                }
+            }
+            What::Launch { .. } | What::Copy => {}
+        }
+        let gated = awake && self.gate && work.what != What::Copy;
+        gpu.issue(Issued { seq, work, at: now, gated });
+    }
+}

@@ -1,0 +1,290 @@
+//! Who thinks in a replay: the real core or a plan that is carried out, its queues, and the two hands that move.
+//!
+//! As in the programs we are loaded into (`crates/engine`): one hand for each direction, a batch at a time, and nothing learns of a
+//! migration after the call that made it returned. But there are no threads: what the engine does takes no time of its own, except that a hand that
+//! was idle begins the device profile's reaction time later. What is carried out at one instant goes outwards before inwards.
+//!
+//! Contents are given up only where nobody holds the block and whoever held it last is finished, which the words of the shared page see to in life
+//! (`deepum_protocol::handout`).
+
+use super::ReplayError;
+use deepum_core::command::Commands;
+use deepum_core::engine::Engine;
+use deepum_core::event::{DiscardOutcome, Event, Fault, Migration};
+use deepum_core::queues::{Batch, Direction, Lane, Queues};
+use deepum_core::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Nanos, Place, UmBlock};
+use deepum_model::{ModelError, Notice, UnifiedMemory};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// The one GPU there is.
+pub(super) const GPU: DeviceId = DeviceId(0);
+/// Most blocks of a call: as the engine's.
+const BATCH: u32 = 16;
+
+/// What decides.
+pub(super) trait Thinks {
+    /// Takes in one event; what is to be done about it is appended to `out`.
+    fn on(&mut self, event: &Event<'_>, out: &mut Commands);
+    /// Puts that into `queues`. `free`: blocks that may still come to the GPU.
+    fn hand_over(&mut self, out: &mut Commands, queues: &mut Queues, free: usize);
+    /// The first launch that shall not start yet. `moving`: whether a hand has something in it.
+    fn gate(&mut self, moving: bool) -> Option<LaunchSeq>;
+    /// Whether it wants to be told of launches.
+    fn awake(&self) -> bool;
+}
+
+impl Thinks for Engine {
+    fn on(&mut self, event: &Event<'_>, out: &mut Commands) {
+        Self::on(self, event, out);
+    }
+    fn hand_over(&mut self, out: &mut Commands, queues: &mut Queues, _free: usize) {
+        Self::hand_over(self, out, queues);
+    }
+    fn gate(&mut self, _moving: bool) -> Option<LaunchSeq> {
+        Self::gate(self)
+    }
+    fn awake(&self) -> bool {
+        Self::awake(self)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Mind<T> {
+    pub(super) thinks: T,
+    queues: Queues,
+    commands: Commands,
+    /// By direction.
+    hands: [Hand; 2],
+    held: HashMap<UmBlock, Held>,
+    notices: Vec<Notice>,
+    /// Real time that thinking took.
+    pub(super) thought: Duration,
+}
+
+/// One direction's mover.
+#[derive(Clone, Default, Debug)]
+struct Hand {
+    job: Option<Job>,
+    /// When its last call returned: it is awake at that instant.
+    let_go: Option<Nanos>,
+    /// It has things to do until then.
+    busy_until: Nanos,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    done: Nanos,
+    to: Place,
+    moved: Vec<(UmBlock, bool)>,
+}
+
+/// Who has a block.
+#[derive(Clone, Copy, Default, Debug)]
+struct Held {
+    /// PT blocks in it that hold a tensor.
+    tensors: u32,
+    /// Not by PyTorch, or not known to be.
+    reported: bool,
+    /// All that may use what was there was issued by then.
+    released: LaunchSeq,
+}
+
+impl<T: Thinks> Mind<T> {
+    pub(super) fn new(thinks: T) -> Self {
+        Self {
+            thinks,
+            queues: Queues::default(),
+            commands: Commands::new(),
+            hands: Default::default(),
+            held: HashMap::new(),
+            notices: Vec::new(),
+            thought: Duration::ZERO,
+        }
+    }
+
+    /// Tells it.
+    pub(super) fn tell(&mut self, event: &Event<'_>) {
+        let begun = Instant::now();
+        self.thinks.on(event, &mut self.commands);
+        self.thought += begun.elapsed();
+    }
+
+    /// A PT block is handed out or taken back, everything up to `issued` being under way.
+    pub(super) fn pt_block(&mut self, range: AddrRange, active: bool, issued: LaunchSeq) {
+        for block in range.blocks() {
+            let held = self.held.entry(block).or_default();
+            held.reported = true;
+            if active {
+                held.tensors += 1;
+            } else {
+                held.tensors = held.tensors.saturating_sub(1);
+                held.released = issued;
+            }
+        }
+        if !active {
+            self.tell(&Event::Issued { seq: issued });
+        }
+        self.tell(&Event::PtBlock { range, active });
+    }
+
+    pub(super) fn freed(&mut self, range: AddrRange) {
+        for block in range.blocks() {
+            self.held.remove(&block);
+        }
+        self.tell(&Event::Free { range });
+    }
+
+    /// Tells what the driver reports by now.
+    pub(super) fn look(&mut self, memory: &mut UnifiedMemory, now: Nanos) {
+        let mut notices = std::mem::take(&mut self.notices);
+        memory.take_notices(now, &mut notices);
+        for notice in notices.drain(..) {
+            match notice {
+                Notice::GpuFault { block, pages, duplicates, access, batch, at, .. } => {
+                    let entries = pages.count() + duplicates;
+                    self.tell(&Event::Fault(Fault { block, batch, entries, write: access.write, at }));
+                }
+                Notice::Migration { range, from, to, cause, end, .. } => {
+                    let block = UmBlock::containing(range.start);
+                    self.tell(&Event::Migrated(Migration { block, bytes: range.len, from, to, cause, at: end }));
+                }
+                Notice::GpuFaultReplay { .. } => {}
+            }
+        }
+        self.notices = notices;
+    }
+
+    /// When the next call of a hand returns, and whose.
+    pub(super) fn next(&self) -> Option<(Nanos, Direction)> {
+        let done = |direction: Direction| Some((self.hands[direction as usize].job.as_ref()?.done, direction));
+        Direction::ALL.into_iter().filter_map(done).min_by_key(|(at, direction)| (*at, *direction as usize))
+    }
+
+    /// A hand's call returns.
+    pub(super) fn returns(&mut self, direction: Direction, memory: &mut UnifiedMemory, now: Nanos) {
+        let hand = &mut self.hands[direction as usize];
+        hand.let_go = Some(now);
+        let Some(Job { to, moved, .. }) = hand.job.take() else { return };
+        self.look(memory, now);
+        self.queues.done(direction);
+        for (block, ok) in moved {
+            self.tell(&Event::MoveDone { block, to, ok });
+        }
+    }
+
+    /// Hands over what was asked for, and begins what idle hands can take. Answers where the gate stands then.
+    ///
+    /// # Errors
+    /// [`ReplayError::OutOfMemory`] if what leaves has nowhere to go.
+    pub(super) fn act(
+        &mut self,
+        memory: &mut UnifiedMemory,
+        now: Nanos,
+        finished: LaunchSeq,
+    ) -> Result<Option<LaunchSeq>, ReplayError> {
+        loop {
+            let free = usize::try_from(memory.room_on_device(GPU)).unwrap_or(usize::MAX);
+            let begun = Instant::now();
+            self.thinks.hand_over(&mut self.commands, &mut self.queues, free);
+            self.thought += begun.elapsed();
+            // What comes is taken first, as by the engine, and carried out last.
+            let [inward, outward] = [Direction::In, Direction::Out].map(|direction| {
+                let idle = self.hands[direction as usize].job.is_none();
+                if idle { self.queues.pop_batch(direction, BATCH) } else { None }
+            });
+            if inward.is_none() && outward.is_none() {
+                let moving = self.hands.iter().any(|hand| hand.job.is_some());
+                let begun = Instant::now();
+                let gate = self.thinks.gate(moving);
+                self.thought += begun.elapsed();
+                return Ok(gate);
+            }
+            for batch in [outward, inward].into_iter().flatten() {
+                self.begin(batch, memory, now, finished)?;
+            }
+        }
+    }
+
+    fn begin(
+        &mut self,
+        batch: Batch,
+        memory: &mut UnifiedMemory,
+        now: Nanos,
+        finished: LaunchSeq,
+    ) -> Result<(), ReplayError> {
+        let direction = batch.lane.direction();
+        let Hand { let_go, busy_until, .. } = self.hands[direction as usize];
+        let awake = if let_go == Some(now) { now } else { now + memory.profile().engine_reaction };
+        let start = awake.max(busy_until);
+        if batch.lane == Lane::Discard {
+            let done = self.discard(batch, memory, start, finished);
+            let hand = &mut self.hands[direction as usize];
+            (hand.let_go, hand.busy_until) = (Some(now), done);
+            self.queues.done(direction);
+            return Ok(());
+        }
+        let to = if batch.lane == Lane::Evict { Place::Host } else { Place::Device(GPU) };
+        let mut moved = Vec::new();
+        let mut done = start;
+        let whole = memory.migrate(batch.range(), to, start);
+        match whole {
+            Ok(migrated) => {
+                done = migrated.done;
+                moved.extend(batch.blocks().map(|block| (block, true)));
+            }
+            Err(ModelError::OutOfMemory { place: place @ Place::Host, .. }) => {
+                return Err(ReplayError::OutOfMemory { place });
+            }
+            // Part of it may be freed: the rest is still wanted.
+            Err(_) => {
+                for block in batch.blocks() {
+                    let one = memory.migrate(block.range(), to, done);
+                    moved.push((block, one.is_ok()));
+                    done = one.map_or(done, |migrated| migrated.done);
+                }
+            }
+        }
+        self.hands[direction as usize].job = Some(Job { done, to, moved });
+        Ok(())
+    }
+
+    /// Gives up the blocks of a batch that nobody has. Answers when the calls have returned.
+    fn discard(&mut self, batch: Batch, memory: &mut UnifiedMemory, start: Nanos, finished: LaunchSeq) -> Nanos {
+        let mut done = start;
+        let mut run = 0u64;
+        let mut run_from = batch.first;
+        let mut outcomes = Vec::new();
+        let mut give_up = |from: UmBlock, count: u64, done: &mut Nanos| {
+            if count == 0 {
+                return;
+            }
+            let range = AddrRange::new(from.start(), Bytes(UmBlock::SIZE.get() * count));
+            let given_up = memory.discard(range, true, *done);
+            *done = given_up.unwrap_or(*done);
+            let outcome = if given_up.is_ok() { DiscardOutcome::Done } else { DiscardOutcome::Failed };
+            outcomes.extend((from.0..from.0 + count).map(|block| (UmBlock(block), outcome)));
+        };
+        let mut handed_out = Vec::new();
+        for block in batch.blocks() {
+            if self.may_discard(block, finished) {
+                run += 1;
+                continue;
+            }
+            give_up(run_from, run, &mut done);
+            (run, run_from) = (0, UmBlock(block.0 + 1));
+            handed_out.push((block, DiscardOutcome::HandedOut));
+        }
+        give_up(run_from, run, &mut done);
+        for (block, outcome) in outcomes.into_iter().chain(handed_out) {
+            self.tell(&Event::Discarded { block, outcome });
+        }
+        done
+    }
+
+    fn may_discard(&self, block: UmBlock, finished: LaunchSeq) -> bool {
+        let held = self.held.get(&block).copied().unwrap_or_default();
+        held.reported && held.tensors == 0 && held.released <= finished
+    }
+}

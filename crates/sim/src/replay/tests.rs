@@ -1,0 +1,183 @@
+//! Small programs whose iterations can be worked out by hand. Kernels take so long that the host is always ahead.
+
+use super::*;
+use crate::planner::schedule::{Kind, Move};
+use crate::tiers::Tier;
+use deepum_core::policy::PolicyName;
+use deepum_core::units::{AddrRange, DevAddr, LaunchKey, StreamSlot};
+use deepum_trace::event::{Access, Header, NameId, Touch};
+use deepum_trace::program::TensorId;
+
+const BASE: u64 = 1 << 40;
+/// Of a kernel.
+const TIME: Nanos = Nanos(10_000_000);
+
+/// Tensor number `n`, of 8 MiB.
+fn tensor(n: u64) -> AddrRange {
+    AddrRange::new(DevAddr(BASE + n * (8 << 20)), Bytes::mib(8))
+}
+
+fn launch(name: u32, tensors: &[u64]) -> Does {
+    let touches: Vec<_> =
+        tensors.iter().map(|&n| Touch { range: tensor(n), access: Access::ReadWrite, phase: 0 }).collect();
+    let pointers = tensors.iter().map(|&n| tensor(n).start).collect();
+    let what = What::Launch { kernel: NameId(name), key: LaunchKey(name.into()), pointers };
+    Does::Issue(Work { stream: StreamSlot(0), what, touches, time: Some(TIME) })
+}
+
+/// Six tensors in an allocation of their own, and iterations of one kernel for each.
+fn cycle(iterations: u32) -> Script {
+    let mut does = vec![Does::Alloc(AddrRange::new(DevAddr(BASE), Bytes::mib(48)))];
+    for _ in 0..iterations {
+        does.push(Does::Iteration);
+        does.extend((0..6).map(|n| launch(n, &[n.into()])));
+    }
+    does.push(Does::Iteration);
+    script(does)
+}
+
+fn script(does: Vec<Does>) -> Script {
+    let header = Header { program: "cycle".into(), device: "by hand".into(), budget: Bytes::mib(48) };
+    Script { header, names: Vec::new(), steps: does.into_iter().map(|does| Step { own: Nanos::ZERO, does }).collect() }
+}
+
+fn setup(policy: PolicyName, memory: Bytes) -> Setup {
+    let profile = Profile::named("a100-40g").unwrap();
+    Setup { profile, memory, host: Bytes::gib(1), engine: Config::new(policy, memory), gate: true }
+}
+
+fn run(script: &Script, policy: PolicyName, memory: Bytes) -> Replayed {
+    replay(script, &setup(policy, memory), |_, _| ()).unwrap()
+}
+
+fn counters(replayed: &Replayed) -> Counters {
+    replayed.core.expect("the core thought").0
+}
+
+#[test]
+fn where_all_fits_an_iteration_takes_its_kernels_and_the_gaps_between() {
+    let replayed = run(&cycle(3), PolicyName::Demand, Bytes::mib(64));
+    let gap = setup(PolicyName::Demand, Bytes::gib(1)).profile.kernel_gap;
+    assert_eq!(replayed.iterations.len(), 3);
+    let first = &replayed.iterations[0];
+    assert_eq!(first.totals.bytes_populated, Bytes::mib(48));
+    assert_eq!(first.totals.bytes_in.total(), Bytes::ZERO);
+    for iteration in &replayed.iterations[1..] {
+        assert_eq!(iteration.time, Nanos(6 * (TIME.0 + gap.0)));
+        assert_eq!((iteration.totals.fault_entries, iteration.totals.compute), (0, Nanos(6 * TIME.0)));
+    }
+}
+
+#[test]
+fn a_cycle_larger_than_memory_moves_all_of_it_on_demand() {
+    let replayed = run(&cycle(4), PolicyName::Demand, Bytes::mib(32));
+    // The driver evicts what came longest ago: just what comes next.
+    for iteration in &replayed.iterations[1..] {
+        assert_eq!(iteration.totals.bytes_in.total(), Bytes::mib(48));
+        assert_eq!(iteration.totals.bytes_out.total(), Bytes::mib(48));
+        assert!(iteration.totals.fault_entries > 0 && iteration.gate == Nanos::ZERO);
+    }
+}
+
+#[test]
+fn what_was_learned_is_fetched_ahead_without_a_fault() {
+    let (demand, deepum) = (PolicyName::Demand, PolicyName::Deepum);
+    let [demand, deepum] = [demand, deepum].map(|policy| run(&cycle(6), policy, Bytes::mib(32)));
+    let (slow, fast) = (demand.iterations[5], deepum.iterations[5]);
+    assert!(fast.totals.fault_entries * 20 < slow.totals.fault_entries, "{fast:?}\n{slow:?}");
+    assert!(fast.time < slow.time, "{fast:?}\n{slow:?}");
+    assert!(counters(&deepum).prefetch_useful > 0);
+}
+
+#[test]
+fn the_same_replay_twice_is_the_same() {
+    let [one, two] = [(); 2].map(|()| run(&cycle(6), PolicyName::Deepum, Bytes::mib(32)));
+    assert_eq!((counters(&one), &one.iterations), (counters(&two), &two.iterations));
+}
+
+#[test]
+fn contents_of_a_pt_block_that_was_taken_back_are_thrown_away_and_not_moved() {
+    // Weights in tensors 0 to 2, and an activation in 3 that is made and used anew each time, while 4 needs the room.
+    let mut does = vec![Does::Alloc(AddrRange::new(DevAddr(BASE), Bytes::mib(40)))];
+    does.extend([0, 1, 2].map(|n| Does::PtBlock { range: tensor(n), active: true }));
+    for _ in 0..6 {
+        does.push(Does::Iteration);
+        for n in [3, 4] {
+            does.push(Does::PtBlock { range: tensor(n), active: true });
+            does.extend((0..3).map(|weight| launch(10 * u32::try_from(n).unwrap() + weight, &[weight.into(), n])));
+            does.push(Does::PtBlock { range: tensor(n), active: false });
+        }
+    }
+    does.push(Does::Iteration);
+    let script = script(does);
+    let discards = run(&script, PolicyName::Deepum, Bytes::mib(32));
+    let last = discards.iterations[5].totals;
+    assert!(counters(&discards).discarded > 0 && last.bytes_discarded > Bytes::ZERO, "{last:?}");
+    let keeps = run(&script, PolicyName::Demand, Bytes::mib(32)).iterations[5].totals;
+    assert!(last.bytes_out.total() < keeps.bytes_out.total(), "{last:?}\n{keeps:?}");
+}
+
+#[test]
+fn a_plan_is_carried_out_to_the_byte_and_nothing_faults() {
+    let mut does = vec![Does::Alloc(AddrRange::new(DevAddr(BASE), Bytes::mib(48)))];
+    does.extend((0..6).map(|n| Does::PtBlock { range: tensor(n), active: true }));
+    for _ in 0..4 {
+        does.push(Does::Iteration);
+        does.extend((0..6).map(|n| launch(n, &[n.into()])));
+    }
+    does.push(Does::Iteration);
+    let script = script(does);
+    let recorded = script.last_iteration().unwrap();
+    // Each tensor leaves after its kernel, and comes back two kernels before it.
+    let moves = (0..6u32).flat_map(|kernel| {
+        let tensor = TensorId(kernel);
+        let away = Move { gap: (kernel + 1) % 6, tensor, kind: Kind::Evict(Tier::Host) };
+        [away, Move { gap: (kernel + 4) % 6, tensor, kind: Kind::Prefetch }]
+    });
+    let schedule = Schedule::new(&recorded.program, moves.collect()).unwrap();
+    let setup = setup(PolicyName::Demand, Bytes::mib(40));
+    let planned = replay_plan(&script, &setup, &recorded, &schedule, |_, _| ()).unwrap();
+    let last = planned.iterations[3];
+    assert_eq!(last.time, Nanos(6 * (TIME.0 + setup.profile.kernel_gap.0)));
+    assert_eq!((last.totals.bytes_in.user, last.totals.bytes_in.total()), (Bytes::mib(48), Bytes::mib(48)));
+    assert_eq!((last.totals.bytes_out.user, last.totals.bytes_out.total()), (Bytes::mib(48), Bytes::mib(48)));
+    assert_eq!((last.totals.fault_entries, planned.core), (0, None));
+}
+
+#[test]
+fn the_programs_wait_is_waited_for() {
+    let mut does = vec![Does::Alloc(AddrRange::new(DevAddr(BASE), Bytes::mib(48)))];
+    for _ in 0..3 {
+        does.push(Does::Iteration);
+        does.push(launch(0, &[0]));
+        does.push(Does::Wait);
+        does.push(launch(1, &[0]));
+    }
+    does.push(Does::Iteration);
+    let mut script = script(does);
+    // The host thinks for 3 ms after each wait.
+    let after_wait: Vec<_> =
+        (1..script.steps.len()).filter(|&n| matches!(script.steps[n - 1].does, Does::Wait)).collect();
+    for n in after_wait {
+        script.steps[n].own = Nanos(3_000_000);
+    }
+    let replayed = run(&script, PolicyName::Demand, Bytes::mib(64));
+    let gap = setup(PolicyName::Demand, Bytes::gib(1)).profile.kernel_gap;
+    // The first launch follows the second of the iteration before at once; the second comes when the host has thought.
+    assert_eq!(replayed.iterations[2].time, Nanos(2 * TIME.0 + gap.0 + 3_000_000));
+}
+
+#[test]
+fn a_host_that_is_full_is_told() {
+    let small = Setup { host: Bytes::mib(4), ..setup(PolicyName::Demand, Bytes::mib(32)) };
+    let refused = replay(&cycle(2), &small, |_, _| ()).map(|_| ());
+    assert_eq!(refused, Err(ReplayError::OutOfMemory { place: Place::Host }));
+}
+
+#[test]
+fn memory_that_is_not_there_is_no_program() {
+    let mut does = vec![Does::Free(tensor(0))];
+    does.extend([Does::Iteration, Does::Iteration]);
+    let refused = replay(&script(does), &setup(PolicyName::Demand, Bytes::mib(32)), |_, _| ()).map(|_| ());
+    assert!(matches!(refused, Err(ReplayError::Trace(ModelError::NotManaged { .. }))), "{refused:?}");
+}

@@ -1,0 +1,108 @@
+//! `deepum replay` on an excerpt of one of G10's profiles, and on a trace of lines.
+
+use deepum_tests::{deepum, root};
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn replay(words: &[&str]) -> Output {
+    let output = Command::new(deepum()).arg("replay").args(words).output();
+    output.expect("the deepum executable starts")
+}
+
+fn excerpt() -> String {
+    format!("g10:{}:ResNet152:256", root().join("crates/trace/tests/data/g10-excerpt").display())
+}
+
+fn rows(words: &[&str]) -> Vec<Value> {
+    let output = replay(words);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let json: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(json["schema"], "deepum-replay/1");
+    json["rows"].as_array().expect("rows is a list").clone()
+}
+
+#[test]
+fn all_policies_are_replayed_side_by_side_and_none_is_faster_than_can_be() {
+    let trace = excerpt();
+    let rows = rows(&[
+        &trace,
+        "--json",
+        "--gpu",
+        "a100-40g:memory=6GiB",
+        "--policy",
+        "demand,next_block,deepum,g10,most,oracle",
+    ]);
+    let policies: Vec<_> = rows.iter().map(|row| row["policy"].as_str().expect("a name")).collect();
+    assert_eq!(policies, ["demand", "next_block", "deepum", "g10", "most", "oracle"]);
+    for row in &rows {
+        assert_eq!((&row["trace"], &row["outcome"]), (&"ResNet152-256".into(), &"ok".into()), "{row}");
+        for share in ["share_of_ideal", "share_of_bound"] {
+            assert!((0.0..=1.0).contains(&row[share].as_f64().expect("a share")), "{row}");
+        }
+        let stalls = &row["stall_seconds"];
+        let stalled: f64 = ["fault", "eviction", "late", "link"].iter().map(|of| stalls[of].as_f64().expect("s")).sum();
+        assert!(stalled < row["seconds"].as_f64().expect("seconds"), "{row}");
+    }
+    let of = |policy: &str, figure: &str| {
+        let row = rows.iter().find(|row| row["policy"] == policy).expect("a row");
+        row[figure].as_f64().expect("a figure")
+    };
+    // The point of it all: nearly nothing faults, and it is nearly as fast as if there were room.
+    assert!(of("deepum", "seconds") < of("demand", "seconds") && of("deepum", "share_of_ideal") > 0.95);
+    assert!(of("deepum", "faults") * 100.0 < of("demand", "faults"));
+}
+
+#[test]
+fn a_trace_of_lines_is_replayed_and_a_host_that_is_full_is_an_outcome() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("cycle.txt");
+    let mut lines =
+        "deepum trace 1\nprogram \"p\"\ndevice \"d\"\nbudget 1\n0 alloc 0x40000000+67108864\n0 name \"k\"\n".to_owned();
+    // Four kernels, each with 16 MiB of its own, on 32 MiB.
+    for place in 1..=12u64 {
+        let kernel = (place - 1) % 4;
+        if kernel == 0 {
+            lines += "0 iteration\n";
+        }
+        let start = 0x4000_0000 + (kernel << 24);
+        lines += &format!("0 launch stream 0 kernel #0 key {kernel:016x} {start:#x}\n");
+        lines += &format!("0 touched @{place} rw:{start:#x}+16777216\n0 time @{place} 20000000\n");
+    }
+    lines += "0 iteration\n";
+    std::fs::write(&file, lines).expect("a file");
+    let file = file.to_str().expect("UTF-8");
+    let all = ["--json", "--policy", "demand", "--gpu", "a100-40g:memory=32MiB", "--link", "16"];
+    let row = &rows(&[&[file][..], &all].concat())[0];
+    // All of it goes round, on demand.
+    assert_eq!((&row["bytes_h2d"], &row["bytes_d2h"]), (&(64 << 20).into(), &(64 << 20).into()), "{row}");
+    let row = &rows(&[&[file, "--host", "8MiB"][..], &all].concat())[0];
+    assert_eq!((&row["outcome"], &row["seconds"]), (&"out_of_memory".into(), &Value::Null), "{row}");
+}
+
+#[test]
+fn mistakes_are_named_with_what_is_allowed() {
+    let trace = excerpt();
+    for (words, parts) in [
+        (&["/no/such/trace"][..], &["/no/such/trace", "No such file"][..]),
+        (&["/dev/null"], &["neither as a trace of bytes nor as one of lines"]),
+        (&["g10:/x:BERT_Base"], &["a field is missing", "g10:DIR:MODEL:BATCH"]),
+        (&["g10:/x:BERT_Base:256"], &["/x/derived/BERT_Base/256-tensors.config.gz"]),
+        (&[&trace, "--policy", "magic"], &["magic", "demand", "oracle"]),
+        (&[&trace, "--gpu", "gtx-9999"], &["gtx-9999", "a100-40g"]),
+        (&[&trace, "--link", "0"], &["GB/s, from 0.1 to 2000"]),
+        (&[&trace, "--host", "50%"], &["50%", "GiB"]),
+        (&[&trace, "--iterations", "0"], &["0", "1..=1000"]),
+        // A kernel of it touches 2.3 GiB at once.
+        (
+            &[&trace, "--policy", "oracle", "--gpu", "a100-40g:memory=2GiB"],
+            &["no bound: kernel 2", "oracle: kernel 2 touches"],
+        ),
+    ] {
+        let output = replay(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{words:?} was accepted");
+        for part in parts {
+            assert!(said.contains(part), "{words:?}: no {part:?} in:\n{said}");
+        }
+    }
+}
