@@ -89,6 +89,7 @@ fn mistakes_are_named_with_what_is_allowed() {
         (&["g10:/x:BERT_Base:256"], &["/x/derived/BERT_Base/256-tensors.config.gz"]),
         (&[&trace, "--policy", "magic"], &["magic", "demand", "oracle"]),
         (&[&trace, "--gpu", "gtx-9999"], &["gtx-9999", "a100-40g"]),
+        (&[&trace, "--gpu", "a100-40g:driver=550"], &["a100-40g:driver=550", "memory, host and scale"]),
         (&[&trace, "--link", "0"], &["GB/s, from 0.1 to 2000"]),
         (&[&trace, "--host", "50%"], &["50%", "GiB"]),
         (&[&trace, "--iterations", "0"], &["0", "1..=1000"]),

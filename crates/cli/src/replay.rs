@@ -40,7 +40,7 @@ pub struct ReplayArgs {
     /// Under which policies; g10, most and oracle are told the whole iteration in advance
     #[arg(long, value_delimiter = ',', default_value = "demand,deepum", value_parser = policies())]
     policy: Vec<Policy>,
-    /// PROFILE[:key=value,…], as with `deepum run --gpu emu:…`; of the keys memory, host and scale count
+    /// PROFILE[:key=value,…], as with `deepum run --gpu emu:…`; allowed keys are memory, host and scale
     #[arg(long, default_value = "a100-40g", value_parser = device)]
     gpu: Device,
     /// Host memory that may be filled: bytes, or `128GiB` [default: the GPU profile's]
@@ -76,7 +76,12 @@ fn policies() -> impl TypedValueParser<Value = Policy> {
 
 fn device(text: &str) -> Result<Device, String> {
     let text = text.strip_prefix("emu:").unwrap_or(text);
-    Device::parse(text, &Profile::NAMES).map_err(|error| error.to_string())
+    let device = Device::parse(text, &Profile::NAMES).map_err(|error| error.to_string())?;
+    let Device { memory, host, scale, profile, .. } = device.clone();
+    if device != (Device { memory, host, scale, ..Device::of_profile(&profile) }) {
+        return Err("only the keys memory, host and scale mean something in a replay".to_owned());
+    }
+    Ok(device)
 }
 
 fn bytes(text: &str) -> Result<Bytes, String> {
