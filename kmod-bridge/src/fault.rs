@@ -21,8 +21,8 @@ use crate::migrate::VaSpace;
 use crate::raw::{Entry, QueueMemory};
 use crate::sys::{self, access, cause, event};
 use deepum_core::event::{Event, Fault, Migration, MigrationCause};
+use deepum_core::mix::Map;
 use deepum_core::units::{Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
@@ -129,7 +129,7 @@ struct Batch {
     /// Processor index, kind of client, and the driver's number; they number their batches apart.
     of: Option<(u8, u8, u32)>,
     /// Blocks seen: in which reading, and where in its output their event is.
-    blocks: HashMap<UmBlock, (u64, usize)>,
+    blocks: Map<UmBlock, (u64, usize)>,
 }
 
 impl ToolsQueue {

@@ -27,6 +27,9 @@ use crate::command::{Command, Why};
 use crate::mix::Map;
 use crate::units::{AddrRange, Bytes, LaunchSeq, UmBlock};
 
+/// Most blocks moved by one call: 32 MiB, the most that is still called back soon enough (facts 4.1).
+pub const BATCH: u32 = 16;
+
 /// Which lane a batch came from, and with it what to do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lane {

@@ -7,6 +7,7 @@
 //!
 //! Not here: where all this comes from, and when it ends (`daemon/`).
 
+use crate::looks::Looks;
 use crate::migrate::UvmMover;
 use crate::nudges::{Nudges, pending_word};
 use crate::ours;
@@ -89,6 +90,7 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
         mover: Arc::new(UvmMover(space)),
         hand_outs: Arc::new(page.hand_outs()),
         pace,
+        looks: Looks::Own,
         driver: support.version().map(ToString::to_string),
         pending: Arc::clone(&pending),
     };

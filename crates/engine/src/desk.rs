@@ -19,11 +19,8 @@
 use crate::pending::{Pending, Token};
 use crate::sync::{Arc, Condvar, Mutex, lock, wait};
 use deepum_core::event::Event;
-use deepum_core::queues::{Batch, Direction, Lane, Queues};
+use deepum_core::queues::{BATCH, Batch, Direction, Lane, Queues};
 use deepum_core::units::DeviceId;
-
-/// Most blocks moved by one call: 32 MiB, the most that is still called back soon enough (facts 4.1).
-pub const BATCH: u32 = 16;
 
 /// What became of one block of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +35,8 @@ pub struct Moved {
 #[derive(Debug)]
 pub struct Desk {
     state: Mutex<State>,
-    bell: Condvar,
+    /// By direction.
+    bells: [Condvar; Direction::ALL.len()],
     pending: Arc<Pending>,
     in_step: bool,
 }
@@ -114,7 +112,7 @@ impl Desk {
     pub fn new(pending: Arc<Pending>, devices: &[DeviceId], in_step: bool) -> Self {
         let queues = devices.iter().map(|id| (*id, Queues::default())).collect();
         let state = State { queues, slots: Default::default(), results: Vec::new(), unseen: false, closed: false };
-        Self { state: Mutex::new(state), bell: Condvar::new(), pending, in_step }
+        Self { state: Mutex::new(state), bells: Default::default(), pending, in_step }
     }
 
     /// Correlate: gives `put` the queues, in the order of the devices, to put commands in. Call it at the end of every
@@ -134,7 +132,13 @@ impl Desk {
                 slot.busy = Some(self.pending.token());
             }
         }
-        self.bell.notify_all();
+        for direction in Direction::ALL {
+            let slot = state.slot(direction);
+            // One in a job comes back by itself, and one that may not take yet is woken by the other.
+            if slot.busy.is_some() && !slot.in_job && (!self.in_step || state.may_take(direction)) {
+                self.ring(direction);
+            }
+        }
     }
 
     /// Correlate: takes the results, oldest first.
@@ -154,9 +158,9 @@ impl Desk {
                 let slot = state.slot(direction);
                 let token = slot.busy.take();
                 slot.in_job = popped.is_some();
-                if self.in_step && token.is_some() {
+                if self.in_step && token.is_some() && state.slot(direction.opposite()).busy.is_some() {
                     // The other one may be waiting for this.
-                    self.bell.notify_all();
+                    self.ring(direction.opposite());
                 }
                 if let Some((device, batch)) = popped {
                     // Without one: it was in the other hand when it was handed over, and that is open since.
@@ -164,7 +168,7 @@ impl Desk {
                     return Some(Job { batch, device, token });
                 }
             }
-            state = wait(&self.bell, state);
+            state = wait(&self.bells[direction as usize], state);
         }
     }
 
@@ -180,9 +184,9 @@ impl Desk {
             state.results.extend_from_slice(results);
             state.unseen = true;
             state.slot(direction).busy = Some(job.token);
-            if !self.in_step {
+            if !self.in_step && state.waits(direction.opposite()) {
                 // What the other one passed over is open.
-                self.bell.notify_all();
+                self.ring(direction.opposite());
             }
         }
     }
@@ -202,7 +206,12 @@ impl Desk {
         for slot in &mut state.slots {
             slot.busy = None;
         }
-        self.bell.notify_all();
+        Direction::ALL.into_iter().for_each(|direction| self.ring(direction));
+    }
+
+    /// Wakes the mover of this direction, if it waits.
+    fn ring(&self, direction: Direction) {
+        self.bells[direction as usize].notify_one();
     }
 }
 

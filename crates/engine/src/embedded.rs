@@ -7,6 +7,7 @@
 //! wait for them, but for [`PARTING`](crate::tables::thread::PARTING) to save what was learned between two turns. The socket's file goes. In a forked child there are no threads of ours, so
 //! the hooks do nothing there.
 
+use crate::looks::Looks;
 use crate::migrate::UvmMover;
 use crate::ours;
 use crate::pace::{DeepumHooks, offer};
@@ -91,6 +92,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         given_up: Some(given_up),
     });
     let pace = if offer(hooks, say) { Pace::Driven } else { Pace::Polling };
+    let looks = if pace == Pace::Driven { Looks::Nudgers } else { Looks::Own };
     let number = workload::number(&inputs.config, Program::this);
     let tables = Keeper::open(&inputs.config, number, pace == Pace::Driven).unwrap_or_else(|why| {
         say(&why);
@@ -98,7 +100,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
     });
     let discards = space.discards().map_err(str::to_owned);
     let (mover, hand_outs) = (Arc::new(UvmMover(space)), Arc::new(inputs.page.hand_outs()));
-    let drivers = Drivers { notices, mover, hand_outs, discards, pace, driver, pending, tables };
+    let drivers = Drivers { notices, mover, hand_outs, discards, pace, looks, driver, pending, tables };
     let running = Running::start(inputs, reader, drivers)?;
     let running = RUNNING.get_or_init(|| running);
     // The device may have nudged before there was anybody to hear it.

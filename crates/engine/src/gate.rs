@@ -4,8 +4,7 @@
 //! moment it is given; its token goes on with what the look finds.
 
 use crate::pending::{Pending, Token};
-use crate::sync::{Arc, Condvar, Mutex, lock, wait};
-use std::sync::PoisonError;
+use crate::sync::{Arc, Condvar, Mutex, lock, wait, wait_for};
 use std::time::Duration;
 
 /// Why the wait is over.
@@ -75,7 +74,7 @@ impl Gate {
                 None => wait(&self.bell, state),
                 Some(time) => {
                     late = true;
-                    self.bell.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+                    wait_for(&self.bell, state, time)
                 }
             };
         }

@@ -4,7 +4,7 @@
 //! order that does not depend on chance, and carries the commands out. Embedded, it lives in the program's own process.
 //!
 //! Start reading at [`threads`]: every thread and channel is in its table ([`ours`]: how they are started). In the order of the flow: [`sources`] (what is
-//! looked at), [`gate`] (who says when: [`pace`], [`calm`]), [`inbox`], [`world`] (one turn), [`desk`], [`migrate`] (stage 7); [`launch_gate`].
+//! looked at), [`gate`] (who says when: [`pace`], [`calm`]), [`looks`], [`inbox`], [`world`] (one turn), [`desk`], [`migrate`] (stage 7); [`launch_gate`].
 //! [`pending`] counts the work ([`nudges`], where it comes from another process), [`tables`] keeps what was learned from run to run,
 //! [`status`] and [`socket`] tell people, [`embedded`] ties it to the process, [`adopted`] to another one;
 //! [`packet`] is how processes reach each other.
@@ -22,6 +22,7 @@ pub mod gate;
 pub mod inbox;
 pub mod invalidation;
 pub mod launch_gate;
+pub mod looks;
 pub mod managed;
 pub mod mapping;
 pub mod migrate;

@@ -30,6 +30,24 @@ pub fn quiet_panics() {
     }));
 }
 
+/// Does `body` on the calling thread, which is the engine's for so long.
+///
+/// # Errors
+/// If it panics: one line, in which it goes by `name`.
+pub fn guard<R>(name: &str, body: impl FnOnce() -> R) -> Result<R, String> {
+    let before = OURS.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(body)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        let at = PANICKED_AT.take().map(|at| format!(" at {at}")).unwrap_or_default();
+        let why = format!("internal error in {name}{at}: {}", text.unwrap_or("no words"));
+        // A payload may panic again when it is dropped.
+        std::mem::forget(panic);
+        why
+    });
+    OURS.set(before);
+    result
+}
+
 /// Starts a thread of ours; `failed` hears of its panic, on that thread.
 ///
 /// # Errors
@@ -44,14 +62,7 @@ pub fn spawn(
     // A thread inherits the mask of the one that makes it. Failing here is harmless and cannot happen with these arguments.
     let masked = pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), Some(&mut before)).is_ok();
     let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || {
-        OURS.set(true);
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
-            let text =
-                panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            let at = PANICKED_AT.take().map(|at| format!(" at {at}")).unwrap_or_default();
-            let why = format!("internal error in {name}{at}: {}", text.unwrap_or("no words"));
-            // A payload may panic again when it is dropped.
-            std::mem::forget(panic);
+        if let Err(why) = guard(name, body) {
             failed(why);
         }
     });

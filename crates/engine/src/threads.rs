@@ -21,14 +21,16 @@
 //! goes on as plain unified memory. The status thread stays, to say so; if it panics itself, only the status is gone, and so it is with
 //! the tables thread ([`crate::tables`]) and saving.
 //!
+//! Where virtual time decides and the engine is in the program, the first two are not there, and those who nudge take the turns ([`crate::looks`]).
+//!
 //! How they are started, and what becomes of a panic: [`crate::ours`].
 
-use crate::calm::{BUSY, Calm, Saw, Wait};
 use crate::desk::Desk;
-use crate::gate::{Gate, Wake};
+use crate::gate::Gate;
 use crate::inbox::Inbox;
 use crate::invalidation::Invalidation;
-use crate::launch_gate::{LaunchGate, Watchdog};
+use crate::launch_gate::LaunchGate;
+use crate::looks::{Looks, Source};
 use crate::migrate::{HandOuts, Mover, Said, Tools};
 use crate::ours;
 use crate::pending::{Pending, Token};
@@ -44,7 +46,6 @@ use deepum_protocol::shared::Mode;
 use deepum_protocol::status::Pace;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 /// Looks that may wait for the correlate thread.
 const LOOKS: usize = 64;
@@ -61,6 +62,8 @@ pub struct Drivers {
     pub discards: Result<(), String>,
     /// Who says when to look.
     pub pace: Pace,
+    /// And who looks then.
+    pub looks: Looks,
     /// The driver's version, if known.
     pub driver: Option<String>,
     /// The count of work, as the device was given it.
@@ -80,11 +83,13 @@ impl std::fmt::Debug for Drivers {
 pub struct Running {
     pub(crate) pending: Arc<Pending>,
     pub(crate) gate: Gate,
-    inbox: Inbox<(Look, Token)>,
+    pub(crate) inbox: Inbox<(Look, Token)>,
     pub(crate) desk: Desk,
-    launch_gate: LaunchGate,
+    pub(crate) launch_gate: LaunchGate,
     pub(crate) world: Mutex<World>,
     pub(crate) watch: Watch,
+    /// Where whoever nudges takes the turn: what it looks at.
+    pub(crate) source: OnceLock<Mutex<Source>>,
     pub(crate) ring: Ring<'static>,
     pub(crate) pace: Pace,
     pub(crate) driver: Option<String>,
@@ -121,6 +126,7 @@ impl Running {
             pending,
             launch_gate: LaunchGate::new(inputs.page.gates(), inputs.config.gate),
             watch: Watch::new(inputs.ring, &world.progress),
+            source: OnceLock::new(),
             world: Mutex::new(world),
             ring: inputs.ring,
             pace,
@@ -140,7 +146,7 @@ impl Running {
     /// # Errors
     /// [`StartError`]; then none of them is left.
     pub fn start(inputs: &Inputs, reader: Consumer<'static>, drivers: Drivers) -> Result<Arc<Self>, StartError> {
-        let Drivers { notices, mover, hand_outs, discards, pace, driver, pending, tables } = drivers;
+        let Drivers { notices, mover, hand_outs, discards, pace, looks, driver, pending, tables } = drivers;
         let (source, missing) = match notices {
             Ok(source) => (Some(source), None),
             Err(why) => (None, Some(why)),
@@ -153,9 +159,14 @@ impl Running {
             keeper.load(&mut lock(&running.world), running.say);
             let _ = running.tables.set(keeper);
         }
-        let started = running
-            .spawn("deepum-fault", |running| running.look(source))
-            .and_then(|()| running.spawn("deepum-correlate", Self::correlate))
+        let source = Source::new(source);
+        let looks = match looks {
+            Looks::Nudgers => running.source.set(Mutex::new(source)).map_err(|_| "it looks already".to_owned()),
+            Looks::Own => running
+                .spawn("deepum-fault", |running| running.fault(source))
+                .and_then(|()| running.spawn("deepum-correlate", Self::correlate)),
+        };
+        let started = looks
             .and_then(|()| {
                 let (mover, hand_outs) = (Arc::clone(&mover), Arc::clone(&hand_outs));
                 running.spawn("deepum-evict", move |running| running.migrate(Direction::Out, &*mover, &*hand_outs))
@@ -184,95 +195,12 @@ impl Running {
         })
     }
 
-    /// The fault thread.
-    fn look(&self, mut source: Option<Box<dyn Notices>>) {
-        let mut calm = Calm::default();
-        let mut saw = Saw::Nothing;
-        let mut stats = Default::default();
-        let mut watchdog = Watchdog::new(Instant::now());
-        while let Some(token) = self.wait(&mut calm, &mut saw, &mut watchdog) {
-            if self.ring.shared().mode() == Mode::Off {
-                self.retire(
-                    "turned off from outside: by the shim, or by a device that waited for it in vain".to_owned(),
-                );
-                return;
-            }
-            let mut look = Look::default();
-            if let Some(driver) = &mut source {
-                let drained = driver.drain(&mut look.notices);
-                stats = driver.stats();
-                if let Err(broken) = drained {
-                    look.source_lost = true;
-                    self.watch.forget_notices();
-                    *lock(&self.no_notices) = Some(broken.to_string());
-                    (self.say)(&broken.to_string());
-                    source = None;
-                }
-            }
-            look.stats = stats;
-            if !self.inbox.push((look, token)) {
-                return;
-            }
-        }
-    }
-
-    /// Waits until there is something to look at; nothing once closed.
-    fn wait(&self, calm: &mut Calm, saw: &mut Saw, watchdog: &mut Watchdog) -> Option<Token> {
-        loop {
-            if self.pace == Pace::Polling && watchdog.check(&self.launch_gate, Instant::now()) {
-                (self.say)(
-                    "no move has ended for too long while launches wait for one; from now on launches wait for nothing, and \
-                     may fault where they would have waited",
-                );
-            }
-            let wait = match self.pace {
-                Pace::Driven => None,
-                Pace::Polling => Some(calm.after(*saw, self.ring.shared().mode() == Mode::Awake)),
-            };
-            let woken = match wait {
-                None => self.gate.wait(None),
-                Some(Wait::Sleep(time)) => self.gate.wait(Some(time)),
-                Some(Wait::Busy) => {
-                    let start = Instant::now();
-                    while !self.watch.notices() && start.elapsed() < BUSY {
-                        std::hint::spin_loop();
-                    }
-                    Wake::Late
-                }
-            };
-            *saw = match (self.watch.notices(), self.watch.life()) {
-                (true, _) => Saw::Notices,
-                (false, true) => Saw::Life,
-                (false, false) => Saw::Nothing,
-            };
-            match woken {
-                Wake::Closed => return None,
-                Wake::Nudged(token) => return Some(token),
-                Wake::Late if *saw != Saw::Nothing || self.ring.shared().mode() == Mode::Off => {
-                    return Some(self.pending.token());
-                }
-                Wake::Late => {}
-            }
-        }
-    }
-
-    /// The correlate thread.
-    fn correlate(&self) {
-        while let Some((look, token)) = self.inbox.pop() {
-            let turn = lock(&self.world).observe(&look, &self.desk, &self.launch_gate);
-            if let Err(corrupt) = turn {
-                return self.turn_off(corrupt.to_string());
-            }
-            drop(token);
-        }
-    }
-
     /// The migrate and the evict thread.
     fn migrate(&self, direction: Direction, mover: &dyn Mover, hand_outs: &dyn HandOuts) {
         let tools = Tools { desk: &self.desk, mover, hand_outs, said: &self.said };
         tools.run(
             direction,
-            || self.gate.nudge(),
+            || self.look_soon(),
             |failure| {
                 // At the end of a program the driver refuses what it likes; nobody needs to hear it.
                 if !self.ending.load(Ordering::Relaxed) {
@@ -280,13 +208,6 @@ impl Running {
                 }
             },
         );
-    }
-
-    /// Look at everything now; returns at once. Where nothing is new, that is all there is to do.
-    pub fn nudge(&self) {
-        if self.watch.notices() || self.watch.life() {
-            self.gate.nudge();
-        }
     }
 
     /// For tests: runs `f` while no turn is taken.
@@ -301,7 +222,7 @@ impl Running {
     pub fn set_budget(&self, device: DeviceId, bytes: Bytes) -> bool {
         let known = lock(&self.world).set_budget(device, bytes);
         // A turn, whether or not anything else is new: what is to leave waits for one.
-        self.gate.nudge();
+        self.look_soon();
         known
     }
 

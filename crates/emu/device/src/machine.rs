@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::error::{CuError, CuResult};
 use crate::log::LogWriter;
 use crate::pace::{DeepumHooks, Pace};
-use crate::stack::untouched;
+use crate::stack::clean;
 use crate::state::State;
 
 /// Where notices go: the driver's tools queues.
@@ -100,7 +100,7 @@ impl Machine {
     /// What `f` answers, or why there is no device (any more).
     pub fn call<R>(&self, cost: Cost, f: impl FnOnce(&mut Call<'_>) -> CuResult<R>) -> CuResult<R> {
         self.alive()?;
-        untouched(|| {
+        clean(|| {
             let turn = (!self.pace.is_engine_thread()).then(|| self.turn.lock());
             let mut call = Call { machine: self, turn, state: self.state.lock() };
             call.state.totals.calls += 1;
@@ -130,7 +130,7 @@ impl Machine {
     /// What `f` answers, or why there is no device (any more).
     pub fn look<R>(&self, f: impl FnOnce(&mut State) -> CuResult<R>) -> CuResult<R> {
         self.alive()?;
-        untouched(|| f(&mut self.state.lock()))
+        clean(|| f(&mut self.state.lock()))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

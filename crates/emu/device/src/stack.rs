@@ -7,34 +7,21 @@
 //! overwrite, and what they spare, would decide which memory a launch seems to name, and so what the engine fetches and when
 //! the launch starts.
 //!
-//! Idea: what lay on the stack below a call into the device is kept aside meanwhile, and put back ([`untouched`]). All of the call, for
-//! which of its parts wait or wake is not to be seen from outside.
+//! Idea: when a call into the device is over, the stack below it is zeros, as far down as calls go ([`clean`]). What a driver leaves there
+//! is arbitrary, and zeros are the same in every run.
 
-use std::cell::Cell;
 use std::hint::black_box;
-use std::mem::{self, MaybeUninit};
+use std::mem::MaybeUninit;
 
-/// How deep a call may go; what lies deeper is not kept. With either engine they went 3,312 bytes deep in a training
-/// run, in the first of its turns.
-const DEPTH: usize = 16 << 10;
+/// How deep a call may go; what lies deeper is not wiped. In training runs of BERT and DLRM, with the engine's turns on the program's
+/// thread, 25,664 bytes were the deepest, in one of the first launches; of 100,000 calls all but 130 stayed above 4,096.
+const DEPTH: usize = 32 << 10;
 
-type Kept = MaybeUninit<[u8; DEPTH]>;
-
-thread_local! {
-    /// Not on the stack, where it would lie between the caller and what is kept; nor made each time, since how deep the allocator goes
-    /// differs from time to time.
-    static KEPT: Cell<Option<Box<Kept>>> = const { Cell::new(None) };
-}
-
-/// Does `f`, and leaves the stack below the caller as it was.
+/// Does `f`, and wipes the stack below the caller.
 #[inline(always)]
-pub fn untouched<R>(f: impl FnOnce() -> R) -> R {
-    // A program that ends calls from destructors, when there may be nowhere to keep anything.
-    let mut kept = KEPT.try_with(Cell::take).ok().flatten().unwrap_or_else(Box::new_uninit);
-    exchange(&mut kept);
+pub fn clean<R>(f: impl FnOnce() -> R) -> R {
     let result = below(f);
-    exchange(&mut kept);
-    let _ = KEPT.try_with(|place| place.set(Some(kept)));
+    wipe();
     result
 }
 
@@ -44,19 +31,17 @@ fn below<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Exchanges what is kept with what lies on the stack. Both times in the same frame, so it is the same piece of the stack.
+/// Its frame lies where the last call's did.
 #[inline(never)]
-fn exchange(kept: &mut Kept) {
-    let mut frame = Kept::uninit();
-    // The compiler is not to know that nothing was written here, nor that nobody reads it.
-    mem::swap(kept, black_box(&mut frame));
+fn wipe() {
+    let mut frame = MaybeUninit::<[u8; DEPTH]>::zeroed();
+    // The compiler is not to know that nobody reads it.
     black_box(&mut frame);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc;
 
     const WORDS: usize = DEPTH / 16;
 
@@ -77,42 +62,15 @@ mod tests {
     }
 
     #[test]
-    fn what_lay_below_the_caller_lies_there_afterwards() {
+    fn neither_what_a_call_wrote_nor_what_lay_there_is_found_afterwards() {
         let (before, ours) = (black_box(0x7131_033c_0800), black_box(0x7131_0320_0000));
         // A few words more or less are the frames of those who do it.
         const FEW: usize = 100;
         litter(before);
-        let all = found(before);
-        assert!(all > WORDS - FEW, "what is on the stack stays there: {all}");
-        untouched(|| ());
-        litter(before);
-        untouched(|| litter(ours));
-        let kept = found(before);
-        assert!(kept > all - FEW, "{kept} of {all}");
-        litter(before);
-        untouched(|| litter(ours));
-        assert!(found(ours) < FEW);
+        assert!(found(before) > WORDS - FEW, "what is on the stack stays there");
+        clean(|| litter(ours));
+        assert!(found(before) < FEW && found(ours) < FEW && found(0) > WORDS - FEW);
         below(|| litter(ours));
         assert!(found(ours) > WORDS - FEW, "it would have been seen");
-    }
-
-    #[test]
-    fn destructors_of_a_thread_that_ends_may_call() {
-        struct Calls(mpsc::Sender<bool>);
-        impl Drop for Calls {
-            fn drop(&mut self) {
-                let gone = untouched(|| KEPT.try_with(|_| ()).is_err());
-                self.0.send(gone).unwrap();
-            }
-        }
-        thread_local!(static CALLS: Cell<Option<Calls>> = const { Cell::new(None) });
-        let (done, ended) = mpsc::channel();
-        let thread = std::thread::spawn(|| {
-            CALLS.set(Some(Calls(done)));
-            // Known later, so gone sooner.
-            untouched(|| ());
-        });
-        thread.join().unwrap();
-        assert!(ended.recv().unwrap(), "there is nowhere to keep anything");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Figures, Keeper, LOOK};
 use crate::ours::spawn;
-use crate::sync::{Arc, MutexGuard, lock};
+use crate::sync::{Arc, MutexGuard, lock, try_lock};
 use crate::threads::Running;
 use crate::world::World;
 use std::thread;
@@ -46,10 +46,10 @@ impl Running {
         let Some(keeper) = self.tables.get() else { return };
         let start = Instant::now();
         loop {
-            match self.world.try_lock() {
-                Ok(world) => return self.save(keeper, world, start),
-                Err(_) if start.elapsed() < PARTING => thread::sleep(PARTING / 100),
-                Err(_) => return,
+            match try_lock(&self.world) {
+                Some(world) => return self.save(keeper, world, start),
+                None if start.elapsed() < PARTING => thread::sleep(PARTING / 100),
+                None => return,
             }
         }
     }

@@ -8,6 +8,7 @@ use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
+use deepum_engine::looks::Looks;
 use deepum_engine::migrate::{HandOuts, Mover};
 use deepum_engine::pending::Pending;
 use deepum_engine::sources::Notices;
@@ -261,10 +262,27 @@ impl World {
         Self::with_tables(policy, budget, pace, gpus, None)
     }
 
+    /// In driven pace, with an engine whose own threads look, as it is in another process.
+    pub fn apart(policy: &str, budget: Bytes) -> Self {
+        Self::with(policy, budget, Pace::Driven, Looks::Own, &[GPU], None)
+    }
+
     pub fn with_tables(
         policy: &str,
         budget: Bytes,
         pace: Pace,
+        gpus: &[DeviceId],
+        tables: Option<deepum_engine::tables::Keeper>,
+    ) -> Self {
+        let looks = if pace == Pace::Driven { Looks::Nudgers } else { Looks::Own };
+        Self::with(policy, budget, pace, looks, gpus, tables)
+    }
+
+    fn with(
+        policy: &str,
+        budget: Bytes,
+        pace: Pace,
+        looks: Looks,
         gpus: &[DeviceId],
         tables: Option<deepum_engine::tables::Keeper>,
     ) -> Self {
@@ -279,6 +297,7 @@ impl World {
             hand_outs: Arc::new(Shop::default()),
             discards: Ok(()),
             pace,
+            looks,
             driver: Some("580.65.06".to_owned()),
             pending: Arc::new(Pending::default()),
             tables,

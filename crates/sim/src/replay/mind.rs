@@ -11,7 +11,7 @@ use super::ReplayError;
 use deepum_core::command::Commands;
 use deepum_core::engine::Engine;
 use deepum_core::event::{DiscardOutcome, Event, Fault, Migration};
-use deepum_core::queues::{Batch, Direction, Lane, Queues};
+use deepum_core::queues::{BATCH, Batch, Direction, Lane, Queues};
 use deepum_core::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Nanos, Place, UmBlock};
 use deepum_model::{ModelError, Notice, UnifiedMemory};
 use std::collections::HashMap;
@@ -19,8 +19,6 @@ use std::time::{Duration, Instant};
 
 /// The one GPU there is.
 pub(super) const GPU: DeviceId = DeviceId(0);
-/// Most blocks of a call: as the engine's.
-const BATCH: u32 = 16;
 
 /// What decides.
 pub(super) trait Thinks {

@@ -177,18 +177,12 @@ impl Uvm {
         self.wanted.store(wanted, Ordering::Release);
     }
 
-    /// Does `f` for every tracker whose tools file is still open.
-    fn trackers(&self, mut f: impl FnMut(&mut Tracker, &OwnedFd)) {
+    /// Forgets the trackers for which `keep` says no.
+    fn trackers(&self, mut keep: impl FnMut(&mut Tracker, &OwnedFd) -> bool) {
         let mut files = self.files.lock();
         let before = files.open.len();
         files.open.retain(|_, file| match file {
-            File::Tools(peer, Some(tracker)) => {
-                let open = !caller::hung_up(peer);
-                if open {
-                    f(tracker, peer);
-                }
-                open
-            }
+            File::Tools(peer, Some(tracker)) => keep(tracker, peer),
             _ => true,
         });
         if files.open.len() != before {
@@ -197,6 +191,7 @@ impl Uvm {
     }
 }
 
+/// To ask whether a tools file was closed is a system call: done where somebody would have to be woken, or waited for.
 #[derive(Debug)]
 struct Sink(Arc<Uvm>);
 
@@ -209,21 +204,29 @@ impl NoticeSink for Sink {
         self.0.trackers(|tracker, peer| {
             let mut wake = false;
             entry::encode(notice, tracker.wide(), &mut |kind, bytes| wake |= tracker.put(kind, bytes));
-            if wake {
+            let open = !wake || !caller::hung_up(peer);
+            if wake && open {
                 caller::wake(peer);
             }
+            open
         });
     }
 
     fn drop_one(&mut self, notice: &Notice) {
         self.0.trackers(|tracker, _| {
             entry::encode(notice, tracker.wide(), &mut |kind, _| tracker.drop_one(kind));
+            true
         });
     }
 
     fn unread(&self) -> bool {
         let mut unread = false;
-        self.0.trackers(|tracker, _| unread |= tracker.unread());
+        self.0.trackers(|tracker, peer| {
+            let waits = tracker.unread();
+            let open = !waits || !caller::hung_up(peer);
+            unread |= waits && open;
+            open
+        });
         unread
     }
 }

@@ -184,5 +184,5 @@ fn a_closed_tools_file_ends_its_tracker_even_if_the_ring_is_unmapped() {
     drop(tools);
     let mut sink = uvm.sink();
     sink.put(&fault(1, PageMask::span(0, 1), 0));
-    assert!(!sink.wanted() && !sink.unread());
+    assert!(!sink.unread() && !sink.wanted());
 }
