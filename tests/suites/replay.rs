@@ -40,7 +40,8 @@ fn all_policies_are_replayed_side_by_side_and_none_is_faster_than_can_be() {
             assert!((0.0..=1.0).contains(&row[share].as_f64().expect("a share")), "{row}");
         }
         let stalls = &row["stall_seconds"];
-        let stalled: f64 = ["fault", "eviction", "late", "link"].iter().map(|of| stalls[of].as_f64().expect("s")).sum();
+        let stalled: f64 =
+            ["fault", "eviction", "late", "link", "ssd"].iter().map(|of| stalls[of].as_f64().expect("s")).sum();
         assert!(stalled < row["seconds"].as_f64().expect("seconds"), "{row}");
     }
     let of = |policy: &str, figure: &str| {
@@ -106,4 +107,42 @@ fn mistakes_are_named_with_what_is_allowed() {
             assert!(said.contains(part), "{words:?}: no {part:?} in:\n{said}");
         }
     }
+}
+
+#[test]
+fn an_ssd_takes_in_what_a_full_host_does_not_and_wrong_rates_are_named() {
+    let trace = excerpt();
+    let words = |more: &[&'static str]| {
+        let mut words = vec![trace.as_str(), "--json", "--gpu", "a100-40g:memory=6GiB", "--host", "1GiB"];
+        words.extend(["--policy", "demand"].iter().chain(more));
+        rows(&words)[0].clone()
+    };
+    assert_eq!(words(&[])["outcome"], "out_of_memory");
+    let row = words(&["--ssd", "r3.2,w3.0"]);
+    assert_eq!(row["outcome"], "ok");
+    assert!(row["bytes_ssd_write"].as_u64() > Some(0) && row["bytes_ssd_write"].as_u64() < row["bytes_d2h"].as_u64());
+
+    for wrong in ["3.2", "r3.2", "r3.2,w0"] {
+        let output = replay(&[&trace, "--ssd", wrong]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(wrong) && said.contains("allowed:"), "{said}");
+    }
+}
+
+/// In G10's simulator a fault is its bytes and nothing else, so it costs less than in life.
+#[test]
+fn the_published_simulators_differences_are_turned_on_one_by_one() {
+    let trace = excerpt();
+    let seconds = |more: &[&str]| {
+        let mut words = vec![trace.as_str(), "--json", "--gpu", "a100-40g:memory=6GiB", "--placement", "trace"];
+        words.extend(["--policy", "demand", "--iterations", "2"].iter().chain(more));
+        let row = rows(&words)[0].clone();
+        (row["seconds"].as_f64().expect("seconds"), row["stall_seconds"]["fault"].as_f64().expect("seconds"))
+    };
+    let life = seconds(&[]);
+    let faults = seconds(&["--published", "faults"]);
+    assert!(faults.0 < life.0 && faults.1 == 0.0 && life.1 > 0.0, "{faults:?} {life:?}");
+    let all = seconds(&["--published", "faults,new-pages,fastest"]);
+    let last = seconds(&["--published", "faults,new-pages"]);
+    assert!(all.0 <= last.0, "{all:?} {last:?}");
 }

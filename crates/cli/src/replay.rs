@@ -5,6 +5,7 @@
 //! could be at most is worked out beside (`docs/bound.md`).
 
 mod policy;
+mod published;
 mod row;
 mod trace;
 
@@ -18,12 +19,13 @@ use deepum_core::engine::Config;
 use deepum_core::policy::PolicyName;
 use deepum_core::units::Bytes;
 use deepum_emu_device::config::Config as Device;
-use deepum_model::Profile;
+use deepum_model::{Profile, Ssd};
 use deepum_sim::bound::{Limits, bound};
 use deepum_sim::placement::as_pytorch;
 use deepum_sim::replay::{ReplayError, Setup, replay as run, replay_plan};
 use deepum_sim::tiers::{Duplex, Pipe, Rate, Tiers};
 use policy::Policy;
+use published::Published;
 use row::{Row, table};
 use serde_json::json;
 use std::process::ExitCode;
@@ -46,6 +48,9 @@ pub struct ReplayArgs {
     /// Host memory that may be filled: bytes, or `128GiB` [default: the GPU profile's]
     #[arg(long, value_parser = bytes)]
     host: Option<Bytes>,
+    /// An SSD that takes in what finds no room in host memory: its rates, GB/s, as r3.2,w3.0
+    #[arg(long, value_name = "rGB/S,wGB/S", value_parser = ssd)]
+    ssd: Option<Ssd>,
     /// The link's rate in each direction, GB/s [default: the GPU profile's]
     #[arg(long, value_name = "GB/S", value_parser = rate)]
     link: Option<f64>,
@@ -55,6 +60,9 @@ pub struct ReplayArgs {
     /// Where tensors lie
     #[arg(long, value_enum, default_value_t = Placement::Pytorch)]
     placement: Placement,
+    /// As in the simulator that G10 was published with
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "DIFFERENCE")]
+    published: Vec<Published>,
     /// One JSON object: `schema` and `rows[]`
     #[arg(long)]
     json: bool,
@@ -99,11 +107,21 @@ fn rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The GPU, its link and its host.
+fn ssd(text: &str) -> Result<Ssd, String> {
+    let allowed = "allowed: rRATE,wRATE, such as r3.2,w3.0, in GB/s";
+    let rates = text.strip_prefix('r').and_then(|rest| rest.split_once(",w")).ok_or(allowed)?;
+    let [read, write] = [rates.0, rates.1].map(|text| rate(text).map(|rate| rate * 1e9));
+    Ok(Ssd { read: read?, write: write? })
+}
+
+/// The GPU, its link, its host, and its SSD.
 struct Machine {
     profile: Profile,
     memory: Bytes,
     host: Bytes,
+    ssd: Option<Ssd>,
+    computes_meanwhile: bool,
+    new_pages_cross_link: bool,
 }
 
 impl Machine {
@@ -114,12 +132,24 @@ impl Machine {
         }
         let memory = args.gpu.memory.unwrap_or(profile.memory - profile.context);
         let host = args.host.or(args.gpu.host).unwrap_or(profile.host_memory);
-        Ok(Self { profile, memory, host })
+        args.published.iter().for_each(|difference| difference.apply(&mut profile));
+        let is = |difference| args.published.contains(&difference);
+        let (computes_meanwhile, new_pages_cross_link) = (is(Published::Faults), is(Published::NewPages));
+        Ok(Self { profile, memory, host, ssd: args.ssd, computes_meanwhile, new_pages_cross_link })
     }
 
     fn setup(&self, policy: PolicyName, memory: Bytes) -> Setup {
         let engine = Config::new(policy, memory);
-        Setup { profile: self.profile.clone(), memory, host: self.host, engine, gate: true }
+        Setup {
+            profile: self.profile.clone(),
+            memory,
+            host: self.host,
+            ssd: self.ssd,
+            computes_meanwhile: self.computes_meanwhile,
+            new_pages_cross_link: self.new_pages_cross_link,
+            engine,
+            gate: true,
+        }
     }
 
     fn limits(&self) -> Limits {
@@ -132,7 +162,8 @@ impl Machine {
         let pipe = |rate| Pipe { rate, latency: self.profile.per_transfer };
         // What plans fill to the last byte are whole tensors; in the world blocks are shared, and some are always on their way.
         let gpu = Bytes(self.memory.0 / 100 * 97);
-        Tiers { gpu, host: self.host, link: Duplex { out: pipe(d2h), back: pipe(h2d) }, ssd: None }
+        let ssd = self.ssd.map(|ssd| Duplex { out: pipe(whole(ssd.write)), back: pipe(whole(ssd.read)) });
+        Tiers { gpu, host: self.host, link: Duplex { out: pipe(d2h), back: pipe(h2d) }, ssd }
     }
 }
 
@@ -144,6 +175,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
             policies.push(policy);
         }
     }
+    let fastest = args.published.contains(&Published::Fastest);
     let mut rows = Vec::new();
     let mut progress = Progress::new();
     for trace in &args.traces {
@@ -169,7 +201,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 progress.say(&format!("{name}: {policy}: {done} of {all} launches"));
             }
         };
-        let ideal = machine.setup(PolicyName::Demand, UNLIMITED);
+        let ideal = Setup { new_pages_cross_link: false, ..machine.setup(PolicyName::Demand, UNLIMITED) };
         let ideal = run(&script, &ideal, |done, all| say("unlimited", &mut progress, done, all))?;
         let ideal = ideal.iterations.last().map(|last| last.time);
         for &policy in &policies {
@@ -189,7 +221,9 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                     }),
             };
             rows.push(match replayed {
-                Ok(replayed) => Row::new(&name, &label, &replayed, ideal, bound.as_ref().ok().map(|bound| bound.time)),
+                Ok(replayed) => {
+                    Row::new(&name, &label, &replayed, fastest, ideal, bound.as_ref().ok().map(|bound| bound.time))
+                }
                 Err(Why::OutOfMemory) => Row::broken(&name, &label, Outcome::OutOfMemory),
                 Err(Why::Other(why)) => {
                     eprintln!("deepum: {name}, {label}: {why}");

@@ -100,7 +100,7 @@ impl UnifiedMemory {
                     self.devices[d].totals.bytes_discarded += here.bytes();
                     self.revoke(d, slot, here, until);
                 }
-                None => self.blocks[slot].host = resident.without(here),
+                None => self.leave_host(slot, here),
             }
             self.op(here, |pages| PageOp::Dropped { block, pages, place });
         }

@@ -47,6 +47,7 @@ mod profile;
 mod residency;
 mod service;
 mod space;
+mod ssd;
 mod totals;
 
 pub use commands::Migrated;
@@ -55,4 +56,5 @@ pub use memory::{ModelError, Options, UnifiedMemory};
 pub use notice::{FaultAccess, Notice, PageOp};
 pub use pages::PageMask;
 pub use profile::{FlopRates, Precision, Profile, ProfileError};
+pub use ssd::Ssd;
 pub use totals::{ByCause, Totals};

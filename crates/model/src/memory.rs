@@ -10,6 +10,7 @@ use crate::notice::{Notice, PageOp};
 use crate::pages::PageMask;
 use crate::profile::Profile;
 use crate::space::Space;
+use crate::ssd::{Drive, Ssd};
 use crate::totals::Totals;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 
@@ -22,6 +23,14 @@ pub struct Options {
     pub memory: Option<Bytes>,
     /// Host memory that pinned memory and host copies of managed pages may take, instead of the profile's.
     pub host_memory: Option<Bytes>,
+    /// What takes in what finds no room in host memory.
+    pub ssd: Option<Ssd>,
+    /// Whether pages that never had contents come over the link when they are touched, as in the simulator that G10 was published with, instead of being made
+    /// where that happens.
+    pub new_pages_cross_link: bool,
+    /// Whether a kernel computes while the pages it faulted on come, as in that simulator: it waits only as long as their bytes take over an idle link, and ends no
+    /// sooner than they are there.
+    pub computes_meanwhile: bool,
     /// Whether to keep [`PageOp`]s (for devices with real bytes). They must then be taken.
     pub page_ops: bool,
 }
@@ -29,7 +38,15 @@ pub struct Options {
 impl Default for Options {
     /// One device, nothing overridden, no page operations.
     fn default() -> Self {
-        Self { devices: 1, memory: None, host_memory: None, page_ops: false }
+        Self {
+            devices: 1,
+            memory: None,
+            host_memory: None,
+            ssd: None,
+            computes_meanwhile: false,
+            new_pages_cross_link: false,
+            page_ops: false,
+        }
     }
 }
 
@@ -74,6 +91,8 @@ pub(crate) struct Block {
     pub(crate) host: PageMask,
     /// Pages whose contents were given up, wherever they are or are not (facts 4.3: the status is kept per page).
     pub(crate) discarded: PageMask,
+    /// Of `host`, those whose contents are on the SSD.
+    pub(crate) ssd: PageMask,
     /// Host pages that exist, whether or not they hold the contents (facts 4.6).
     pub(crate) host_pages: PageMask,
     /// Whether the host's page tables map any of it.
@@ -87,6 +106,7 @@ impl Block {
         Self {
             id,
             host: PageMask::EMPTY,
+            ssd: PageMask::EMPTY,
             discarded: PageMask::EMPTY,
             host_pages: PageMask::EMPTY,
             host_mapped: false,
@@ -139,6 +159,9 @@ pub struct UnifiedMemory {
     pub(crate) host_limit: Bytes,
     pub(crate) host_pinned: Bytes,
     pub(crate) host_copies: Bytes,
+    pub(crate) drive: Option<Drive>,
+    pub(crate) computes_meanwhile: bool,
+    pub(crate) new_pages_cross_link: bool,
     pub(crate) notices: Vec<Notice>,
     page_ops: Option<Vec<PageOp>>,
 }
@@ -167,6 +190,9 @@ impl UnifiedMemory {
             host_limit: options.host_memory.unwrap_or(profile.host_memory),
             host_pinned: Bytes::ZERO,
             host_copies: Bytes::ZERO,
+            drive: options.ssd.map(Drive::new),
+            computes_meanwhile: options.computes_meanwhile,
+            new_pages_cross_link: options.new_pages_cross_link,
             notices: Vec::new(),
             page_ops: options.page_ops.then(Vec::new),
         }

@@ -226,6 +226,7 @@ fn node() -> UnifiedMemory {
         memory: Some(Bytes(ROOM as u64 * UmBlock::SIZE.0)),
         host_memory: Some(Bytes::gib(1)),
         page_ops: true,
+        ..Options::default()
     };
     let mut mem = UnifiedMemory::new(&Profile::named("a100-40g").unwrap(), &options);
     mem.map_managed(AddrRange::new(UmBlock(0).start(), Bytes(BLOCKS * UmBlock::SIZE.0))).unwrap();

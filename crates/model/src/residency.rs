@@ -30,7 +30,7 @@ impl UnifiedMemory {
         let on = device.on[victim];
         let dropped = on.resident & self.blocks[victim].discarded;
         let copied = on.resident.without(dropped);
-        self.grow_host_copies(victim, copied)?;
+        let to_ssd = self.room_for_copies(victim, copied)?;
         let block = self.blocks[victim].id;
         let mut free_at = on.chunk_free;
         if !on.resident.is_empty() {
@@ -41,7 +41,7 @@ impl UnifiedMemory {
             self.devices[d].totals.free_evictions += 1;
         } else {
             self.devices[d].totals.evictions += 1;
-            let end = self.copy_out(d, victim, copied, MigrationCause::Eviction, free_at.max(*cpu));
+            let end = self.copy_out(d, victim, copied, to_ssd, MigrationCause::Eviction, free_at.max(*cpu));
             free_at = end;
         }
         self.op(dropped, |pages| PageOp::Dropped { block, pages, place: device_at(d) });
@@ -109,19 +109,26 @@ impl UnifiedMemory {
         let from_host = set & self.blocks[slot].host;
         if !from_host.is_empty() {
             nowhere = nowhere.without(from_host);
-            let block = &mut self.blocks[slot];
+            let block = &self.blocks[slot];
             let stale = from_host & block.discarded;
-            block.host = block.host.without(from_host);
             let start = earliest.max(block.host_arrives);
             let copied = from_host.without(stale);
-            for (first, len) in copied.runs() {
-                let range = pages_of(id, first, len);
-                let device = &mut self.devices[d];
-                let (begin, end) = device.h2d.copy(start, range.len);
-                device.totals.bytes_in.add(cause, range.len);
-                arrives = arrives.max(end);
-                self.notices.push(Notice::Migration { range, from: Place::Host, to, cause, begin, end });
+            let on_ssd = copied & block.ssd;
+            for (set, reads) in [(copied.without(on_ssd), false), (on_ssd, true)] {
+                for (first, len) in set.runs() {
+                    let range = pages_of(id, first, len);
+                    let device = &mut self.devices[d];
+                    let (begin, mut end) = device.h2d.copy(start, range.len);
+                    device.totals.bytes_in.add(cause, range.len);
+                    if let Some(drive) = self.drive.as_mut().filter(|_| reads) {
+                        end = drive.beside(true, begin, end, range.len);
+                        device.totals.bytes_ssd_in += range.len;
+                    }
+                    arrives = arrives.max(end);
+                    self.notices.push(Notice::Migration { range, from: Place::Host, to, cause, begin, end });
+                }
             }
+            self.leave_host(slot, from_host);
             self.op(copied, |pages| PageOp::Moved { block: id, pages, from: Place::Host, to });
             self.op(stale, |pages| PageOp::MovedDiscarded { block: id, pages, from: Place::Host, to });
         }
@@ -133,7 +140,12 @@ impl UnifiedMemory {
             nowhere = nowhere.without(here);
             arrives = arrives.max(self.copy_across(other, d, slot, here, cause, earliest));
         }
-        if !nowhere.is_empty() {
+        if !nowhere.is_empty() && self.new_pages_cross_link && cause != MigrationCause::User {
+            let device = &mut self.devices[d];
+            arrives = arrives.max(device.h2d.copy(earliest, nowhere.bytes()).1);
+            device.totals.bytes_in.add(cause, nowhere.bytes());
+            self.op(nowhere, |pages| PageOp::Populated { block: id, pages, place: to });
+        } else if !nowhere.is_empty() {
             // The driver clears new pages with the copy engine's memset (facts 4.3), at memory speed.
             arrives = arrives.max(earliest + time_of(nowhere.bytes(), self.profile.memory_bandwidth));
             self.devices[d].totals.bytes_populated += nowhere.bytes();
@@ -174,7 +186,7 @@ impl UnifiedMemory {
     /// Brings pages to the host because somebody asked for it, and maps them there. The answer is when they have
     /// arrived.
     pub(crate) fn bring_home(&mut self, slot: usize, pages: PageMask, cpu: Nanos) -> Result<Nanos, ModelError> {
-        self.grow_host_copies(slot, pages)?;
+        let to_ssd = self.room_for_copies(slot, pages)?;
         let id = self.blocks[slot].id;
         let mut arrives = cpu;
         let mut nowhere = pages.without(self.blocks[slot].host);
@@ -187,7 +199,7 @@ impl UnifiedMemory {
             nowhere = nowhere.without(here);
             let stale = here & self.blocks[slot].discarded;
             let start = cpu.max(on.arrives).max(on.chunk_free);
-            let end = self.copy_out(d, slot, here.without(stale), MigrationCause::User, start);
+            let end = self.copy_out(d, slot, here.without(stale), to_ssd, MigrationCause::User, start);
             self.op(stale, |pages| PageOp::MovedDiscarded { block: id, pages, from: device_at(d), to: Place::Host });
             self.devices[d].totals.bytes_discarded += stale.bytes();
             self.leave(d, slot, here, end);
@@ -221,31 +233,60 @@ impl UnifiedMemory {
     }
 
     /// Copies pages to the host and records them there; what remains on the device is the caller's business.
-    fn copy_out(&mut self, d: usize, slot: usize, pages: PageMask, cause: MigrationCause, earliest: Nanos) -> Nanos {
+    fn copy_out(
+        &mut self,
+        d: usize,
+        slot: usize,
+        pages: PageMask,
+        to_ssd: bool,
+        cause: MigrationCause,
+        earliest: Nanos,
+    ) -> Nanos {
         let (id, from) = (self.blocks[slot].id, device_at(d));
         let mut done = earliest;
         for (first, len) in pages.runs() {
             let range = pages_of(id, first, len);
             let device = &mut self.devices[d];
-            let (begin, end) = device.d2h.copy(earliest, range.len);
+            let (begin, mut end) = device.d2h.copy(earliest, range.len);
             device.totals.bytes_out.add(cause, range.len);
+            if let Some(drive) = self.drive.as_mut().filter(|_| to_ssd) {
+                end = drive.beside(false, begin, end, range.len);
+                device.totals.bytes_ssd_out += range.len;
+            }
             done = end;
             self.notices.push(Notice::Migration { range, from, to: Place::Host, cause, begin, end });
         }
         let block = &mut self.blocks[slot];
         block.host = block.host | pages;
+        block.ssd = if to_ssd { block.ssd | pages } else { block.ssd.without(pages) };
         block.host_arrives = block.host_arrives.max(done);
         self.op(pages, |pages| PageOp::Moved { block: id, pages, from, to: Place::Host });
         done
     }
 
-    /// Host pages for `pages`; those that exist already are used again (facts 4.6).
-    fn grow_host_copies(&mut self, slot: usize, pages: PageMask) -> Result<(), ModelError> {
+    /// Host pages for `pages`; those that exist already are used again (facts 4.6). Where there is no room, whether they go to the SSD.
+    fn room_for_copies(&mut self, slot: usize, pages: PageMask) -> Result<bool, ModelError> {
         let new = pages.without(self.blocks[slot].host_pages);
-        self.host_room(new.bytes())?;
-        self.host_copies += new.bytes();
-        self.blocks[slot].host_pages = self.blocks[slot].host_pages | new;
-        Ok(())
+        match self.host_room(new.bytes()) {
+            Ok(()) => {
+                self.host_copies += new.bytes();
+                self.blocks[slot].host_pages = self.blocks[slot].host_pages | new;
+                Ok(false)
+            }
+            Err(_) if self.drive.is_some() => Ok(true),
+            Err(full) => Err(full),
+        }
+    }
+
+    /// Contents are in host memory, or on the SSD, no longer. The driver keeps the host's pages; see [`crate::ssd`].
+    pub(crate) fn leave_host(&mut self, slot: usize, pages: PageMask) {
+        let block = &mut self.blocks[slot];
+        block.host = block.host.without(pages);
+        block.ssd = block.ssd.without(pages);
+        if self.drive.is_some() {
+            self.host_copies -= (block.host_pages & pages).bytes();
+            block.host_pages = block.host_pages.without(pages);
+        }
     }
 }
 

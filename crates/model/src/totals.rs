@@ -54,6 +54,10 @@ pub struct Totals {
     pub bytes_in: ByCause,
     /// Managed bytes copied from this device to the host.
     pub bytes_out: ByCause,
+    /// Of `bytes_in`, those that came from the SSD.
+    pub bytes_ssd_in: Bytes,
+    /// Of `bytes_out`, those that went to the SSD.
+    pub bytes_ssd_out: Bytes,
     /// Bytes of plain copies (`cudaMemcpy`) to and from this device.
     pub plain_bytes_in: Bytes,
     /// See `plain_bytes_in`.
@@ -74,6 +78,8 @@ pub struct Totals {
     pub stall_copies: Nanos,
     /// Of `stall_copies`, time in which the chunk for the page that came last was not free yet: something was being copied out of it.
     pub stall_room: Nanos,
+    /// Of `stall_copies`, time in which that page came from the SSD.
+    pub stall_ssd: Nanos,
     /// Of `stall_copies`, time in which that page was on its way already, at somebody's earlier request.
     pub stall_late: Nanos,
     /// Time kernels computed.
@@ -91,6 +97,8 @@ impl Totals {
             fault_batches: self.fault_batches - earlier.fault_batches,
             bytes_in: self.bytes_in.since(&earlier.bytes_in),
             bytes_out: self.bytes_out.since(&earlier.bytes_out),
+            bytes_ssd_in: self.bytes_ssd_in - earlier.bytes_ssd_in,
+            bytes_ssd_out: self.bytes_ssd_out - earlier.bytes_ssd_out,
             plain_bytes_in: self.plain_bytes_in - earlier.plain_bytes_in,
             plain_bytes_out: self.plain_bytes_out - earlier.plain_bytes_out,
             bytes_populated: self.bytes_populated - earlier.bytes_populated,
@@ -101,6 +109,7 @@ impl Totals {
             stall_fault_work: self.stall_fault_work - earlier.stall_fault_work,
             stall_copies: self.stall_copies - earlier.stall_copies,
             stall_room: self.stall_room - earlier.stall_room,
+            stall_ssd: self.stall_ssd - earlier.stall_ssd,
             stall_late: self.stall_late - earlier.stall_late,
             compute: self.compute - earlier.compute,
             peak_managed: self.peak_managed,

@@ -88,8 +88,13 @@ impl std::fmt::Debug for State {
 impl State {
     /// Nothing has happened yet. `skip`: see [`crate::machine::Machine::with_space_from`].
     pub(crate) fn new(config: &Config, profile: &Profile, log: Option<LogWriter>, skip: Bytes) -> Self {
-        let options =
-            Options { devices: config.devices, memory: config.memory, host_memory: config.host, page_ops: config.data };
+        let options = Options {
+            devices: config.devices,
+            memory: config.memory,
+            host_memory: config.host,
+            page_ops: config.data,
+            ..Options::default()
+        };
         let devices = (0..config.devices).map(DeviceId);
         let mut streams = Streams::default();
         let mut truth = Truth::new(config.seed);

@@ -3,6 +3,7 @@
 mod discard;
 mod faults;
 mod places;
+mod ssd;
 
 use deepum_core::event::MigrationCause;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
