@@ -42,7 +42,7 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Regenerate the DeepUM paper's evaluation on emulated GPUs, beside the paper's numbers
     ///
-    /// All of it takes more than two hours on two idle cores, and each run holds up to 4 GB of memory; interrupted, it goes on from where it was. At its end
+    /// All of it takes between one and two hours on two idle cores, and each run holds up to 4 GB of memory; interrupted, it goes on from where it was. At its end
     /// it writes deepum-paper.md into the folder of results and, if all rows were asked for and nothing failed, docs/results/deepum-paper.md of the
     /// source tree.
     Paper(paper::PaperArgs),

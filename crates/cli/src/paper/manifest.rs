@@ -15,6 +15,7 @@ use std::path::Path;
 pub struct Manifest {
     /// The device of all rows that name no other: a value of `DEEPUM_EMU`.
     pub device: String,
+    /// Of a run of a network that says nothing else.
     pub iterations: u32,
     /// Variables that make the paper's policy the paper's whole configuration.
     pub as_in_paper: BTreeMap<String, String>,
@@ -51,6 +52,8 @@ pub struct Network {
     pub args: Vec<String>,
     /// Data set whose shapes the data have, and whose choice that is.
     pub data: String,
+    /// Of its runs, where it takes longer to be the same from iteration to iteration.
+    pub iterations: Option<u32>,
     /// The paper's. None: only its largest batch is looked for.
     #[serde(default)]
     pub batches: Vec<u32>,
@@ -257,8 +260,10 @@ impl Manifest {
     }
 
     fn check(&self) -> Result<()> {
-        ensure!(self.iterations >= 4, "iterations = {}: at least 4, or there is no steady state", self.iterations);
-        ensure!(self.sensitivity.iterations >= 4, "sensitivity.iterations: at least 4");
+        let counts = self.networks.iter().filter_map(|network| network.iterations);
+        for count in counts.chain([self.iterations, self.sensitivity.iterations]) {
+            ensure!(count >= 4, "iterations = {count}: at least 4, or there is no steady state");
+        }
         for (n, network) in self.networks.iter().enumerate() {
             ensure!(!network.all_batches().any(|batch| batch == 0), "{}: a batch of 0", network.id);
             let one = network.batch.is_none_or(|batch| network.all_batches().any(|other| other == batch));
@@ -295,6 +300,11 @@ impl Manifest {
             Some(network) => Ok(network),
             None => bail!("no network {id:?}"),
         }
+    }
+
+    /// Of a run of this network.
+    pub fn iterations(&self, network: &Network) -> u32 {
+        network.iterations.unwrap_or(self.iterations)
     }
 
     /// A network that [`Self::check`] has seen.

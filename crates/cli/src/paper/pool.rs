@@ -40,13 +40,14 @@ enum Job<'a> {
 impl Job<'_> {
     /// Seconds it takes on an idle core, about: work grows with what moves.
     fn cost(&self, manifest: &Manifest) -> f64 {
-        let iterations = f64::from(manifest.iterations);
         match self {
             Job::Run(run) => {
                 let network = manifest.network(&run.network);
                 let share = match run.mode {
                     Mode::Plain | Mode::Unlimited => UNMANAGED,
-                    Mode::Demand | Mode::DeepUm | Mode::AsInPaper => f64::from(run.iterations) / iterations,
+                    Mode::Demand | Mode::DeepUm | Mode::AsInPaper => {
+                        f64::from(run.iterations) / f64::from(manifest.iterations(network))
+                    }
                 };
                 network.seconds * share * f64::from(run.batch) / f64::from(network.batch.unwrap_or(run.batch))
             }

@@ -145,7 +145,8 @@ fn head(manifest: &Manifest, setting: &Setting) -> String {
                 batches.push("its largest".to_owned());
             }
             let words = format!("{} {}", n.script, n.args.join(" "));
-            format!("| {} | `{}` | {} | {} |\n", n.name, words.trim(), batches.join(", "), n.data)
+            let iterations = if n.batch.is_some() { manifest.iterations(n).to_string() } else { "–".to_owned() };
+            format!("| {} | `{}` | {} | {iterations} | {} |\n", n.name, words.trim(), batches.join(", "), n.data)
         })
         .collect();
     let policy = Mode::AsInPaper.policy().expect("the paper's has one");
@@ -160,18 +161,16 @@ fn head(manifest: &Manifest, setting: &Setting) -> String {
          `crates/model/profiles`; they were fixed before anything here was measured, and `docs/model.md` says what is known of their quality. \
          Times are virtual, and the device is deterministic: the same calls give the same figures. PyTorch's calls may differ from run to run, \
          since it leaves words of kernels' arguments unwritten; the section on the same run twice says by how much figures do. An iteration is a \
-         steady one: the mean from the third of {} on; a run whose launches do not show all {} failed. Faults are entries of the \
+         steady one: the mean from the third on, of as many as the table below says; a run whose launches do not show all that it was to run failed. Faults are entries of the \
          fault buffer, duplicates included. *as in the paper* is the paper's own algorithm and configuration ({}; `docs/policies.md`) on the same \
          device. *(ours)* marks batches that the paper does not have. *ratio* is ours over the paper's. A dash in a column *paper* means that we have no source for the \
          paper's figure of that row, not that it has none; numbers in a column *why* refer to the notes at the end. {}\n\n\
-         | network | program in `benches/paper` | batches | data |\n| --- | --- | --- | --- |\n{networks}",
+         | network | program in `benches/paper` | batches | iterations | data |\n| --- | --- | --- | --- | --- |\n{networks}",
         setting.command,
         setting.commit,
         setting.build,
         setting.versions,
         manifest.device,
-        manifest.iterations,
-        manifest.iterations,
         paper.join(" "),
         manifest.left_out.trim(),
     )

@@ -72,7 +72,7 @@ impl Manifest {
             script: network.script.clone(),
             args: network.args.clone(),
             batch,
-            iterations: self.iterations,
+            iterations: self.iterations(network),
             device: self.device.clone(),
             mode,
             env: BTreeMap::new(),

@@ -43,12 +43,12 @@ pub fn lead(section: Section, manifest: &Manifest) -> String {
             )
         }
         Section::Tab4 => format!(
-            "All correlation tables of a program after {} iterations, in MB of 10^6 bytes: as the paper's own algorithm makes them, which only \
+            "All correlation tables of a program when it ends, in MB of 10^6 bytes: as the paper's own algorithm makes them, which only \
              learns from faults; of `deepum` in the paper's layout (`DEEPUM_TABLE={}`), which \
              takes a whole table for each execution ID, and in the compact one, our default, which has more ways, for they take no memory while nothing is in \
              them. The paper's least stands beside its smallest batch, its most beside its largest. From the same events both layouts of a geometry predict \
              the same (`crates/core/tests/oracle.rs`); `again` is the compact one a second time (`DEEPUM_TABLE={}`), to tell a difference from chance.",
-            manifest.iterations, manifest.tab4.paper_layout, manifest.again
+            manifest.tab4.paper_layout, manifest.again
         ),
         Section::Tab5 => format!(
             "The paper reports at most {} % of naive unified memory's faults for most networks, and at most {} % for all. Where neither \
