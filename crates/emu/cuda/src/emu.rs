@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use deepum_emu_device::machine::machine;
 use deepum_emu_device::pace::DeepumHooks;
 use deepum_emu_device::uvm::{door, remote};
+use deepum_emu_device::watch::{self, DeepumWatch};
 
 use crate::edge::{int, put_text};
 
@@ -34,6 +35,28 @@ pub unsafe extern "C" fn deepumEmuDrive(hooks: *const DeepumHooks) -> c_int {
         }
         _ => -1,
     })
+}
+
+/// From now on `watch` is told what each launch, copy and memset does as it starts (null: nobody is). 0, or -1 if it is of another version or there is
+/// no device yet. See ARCHITECTURE section 7.
+///
+/// # Safety
+/// `watch` is null, or stays valid and unchanged for the rest of the process.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub unsafe extern "C" fn deepumEmuWatch(watch: *const DeepumWatch) -> c_int {
+    guarded(-1, || match machine() {
+        // SAFETY: the caller's promise.
+        Ok(machine) if unsafe { machine.watch.set(watch) } => 0,
+        _ => -1,
+    })
+}
+
+/// The position, among all that was issued, of what the calling thread issued last; 0 if there is nothing.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub extern "C" fn deepumEmuIssued() -> u64 {
+    watch::issued()
 }
 
 /// 1 if the calling thread stands in for one of another process that makes a request on a file of the driver, 0 if not. For

@@ -74,8 +74,7 @@ impl Call<'_> {
             entry: index.flatten(),
             issued: issued.0,
         };
-        self.state.streams.push(stream, issued, &[], Work::Launch(Box::new(launch))).ok_or(CuError::InvalidHandle)?;
-        Ok(())
+        self.queue(stream, &[], Work::Launch(Box::new(launch))).map(drop)
     }
 }
 

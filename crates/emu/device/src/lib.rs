@@ -8,7 +8,7 @@
 //!                       └── engine's commands (hands) ◄── pace: stand still until the engine has settled
 //!
 //! Where to look: [`machine`] who may touch what when; [`state`] what there is; [`run`] the event loop; [`stream`] order; [`space`] addresses;
-//! [`bytes`] real bytes; [`results`] what kernels leave; [`pace`] the engine; [`truth`] what kernels touch; [`fatbin`] what is in an image;
+//! [`bytes`] real bytes; [`results`] what kernels leave; [`pace`] the engine; [`watch`] who records; [`truth`] what kernels touch; [`fatbin`] what is in an image;
 //! [`log`] the flight log; [`config`] `DEEPUM_EMU`.
 //!
 //! Invariants: same calls in the same order, same virtual times, whatever the wall clock; what a kernel touches
@@ -41,6 +41,7 @@ pub mod stream;
 pub mod testing;
 pub mod truth;
 pub mod uvm;
+pub mod watch;
 pub mod work;
 
 /// One line on stderr, marked as ours.

@@ -25,6 +25,7 @@ use crate::log::LogWriter;
 use crate::pace::{DeepumHooks, Pace};
 use crate::stack::clean;
 use crate::state::State;
+use crate::watch::Watch;
 
 /// Where notices go: the driver's tools queues.
 pub trait NoticeSink: Send {
@@ -47,6 +48,8 @@ pub struct Machine {
     pub profile: Profile,
     /// The engine, if it drives.
     pub pace: Pace,
+    /// Who is told what work does.
+    pub watch: Watch,
     turn: Mutex<()>,
     state: Mutex<State>,
     pub(crate) released: Condvar,
@@ -87,6 +90,7 @@ impl Machine {
             config,
             profile,
             pace: Pace::default(),
+            watch: Watch::default(),
             turn: Mutex::new(()),
             state: Mutex::new(state),
             released: Condvar::new(),

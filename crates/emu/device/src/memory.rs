@@ -9,6 +9,7 @@ use crate::machine::Call;
 use crate::run::Until;
 use crate::space::{Allocation, Kind};
 use crate::stream::{Mark, StreamId};
+use crate::watch;
 use crate::work::{Copy, Direction, Fill, Word, Work};
 
 /// Whether a call returns before its work is done.
@@ -122,7 +123,9 @@ impl Call<'_> {
     /// `InvalidHandle` for a stream that is gone.
     pub fn queue(&mut self, stream: StreamId, after: &[Mark], work: Work) -> CuResult<Mark> {
         let now = self.state.host;
-        self.state.streams.push(stream, now, after, work).ok_or(CuError::InvalidHandle)
+        let mark = self.state.streams.push(stream, now, after, work).ok_or(CuError::InvalidHandle)?;
+        watch::issued_now(self.state.streams.newest());
+        Ok(mark)
     }
 
     /// Queues a copy. Waits for it as CUDA's rules say (driver API, "API synchronization behavior"): never inside the

@@ -38,7 +38,7 @@ impl ByteView<'_> {
 #[must_use]
 pub fn of(call: &KernelCall<'_>, work: &Work) -> (Vec<AddrRange>, u8) {
     if work.source == Source::Exact {
-        let small = work.touches.iter().filter(|t| t.write && t.range.len <= SMALL);
+        let small = work.touches.iter().filter(|t| t.access.writes() && t.range.len <= SMALL);
         return (small.map(|t| t.range).collect(), u8::from(true_of_zeros(call)));
     }
     let count = COUNTS.iter().find(|(name, _)| call.name.contains(name));
@@ -93,7 +93,7 @@ fn parameter<'a>(call: &KernelCall<'a>, n: usize) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
     use crate::fatbin::Param;
-    use crate::truth::{Precision, Touch};
+    use crate::truth::{Access, Precision, Touch};
 
     const EQUAL: &str = "_ZN2at6native29vectorized_elementwise_kernelILi4ENS0_13BUnaryFunctorIllbNS0_16CompareEqFunctorIlEEEESt5arrayIPcLm2EEEEviT0_T1_";
 
@@ -104,7 +104,10 @@ mod tests {
     fn writes(source: Source, ranges: &[(u64, u64, bool)]) -> Work {
         let touches = ranges
             .iter()
-            .map(|&(at, len, write)| Touch { range: AddrRange::new(DevAddr(at), Bytes(len)), write, phase: 0 })
+            .map(|&(at, len, write)| {
+                let access = if write { Access::Write } else { Access::Read };
+                Touch { range: AddrRange::new(DevAddr(at), Bytes(len)), access, phase: 0 }
+            })
             .collect();
         Work { touches, traffic: Bytes::ZERO, flops: 0.0, class: Precision::Fp32, source }
     }

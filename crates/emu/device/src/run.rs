@@ -234,7 +234,7 @@ impl Call<'_> {
                 }
             }
             Next::LetGo(ticket) => self.let_go(ticket),
-            Next::Start(ready) => self.start(ready.stream),
+            Next::Start(ready) => self.start(ready),
         }
     }
 

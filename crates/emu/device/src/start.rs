@@ -1,7 +1,7 @@
 //! Starting a piece of work, and what is left to do when it is over.
 
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos};
-use deepum_model::{Accessor, KernelRun, Precision, Touch};
+use deepum_model::{Accessor, KernelRun, Precision};
 
 use crate::bytes::ByteView;
 use crate::log::Entry;
@@ -9,9 +9,9 @@ use crate::machine::Call;
 use crate::run::{Running, Stage};
 use crate::space::Kind;
 use crate::state::State;
-use crate::stream::StreamId;
+use crate::stream::{Ready, StreamId};
 use crate::testing;
-use crate::truth::{KernelCall, Source};
+use crate::truth::{Access, KernelCall, Source, Touch};
 use crate::work::{Copy, Direction, Fill, HostFn, Launch, Word, Work};
 
 /// What is to be done when work is over.
@@ -30,8 +30,8 @@ pub enum Ending {
 }
 
 impl Call<'_> {
-    /// Starts the head of `stream`.
-    pub(crate) fn start(&mut self, stream: StreamId) {
+    /// Starts the head of a stream.
+    pub(crate) fn start(&mut self, Ready { stream, order, .. }: Ready) {
         let seen = |work: &Work| matches!(work, Work::Launch(_) | Work::Wait(..));
         if self.state.streams.ready().any(|(r, _, work)| r.stream == stream && seen(work)) {
             // Before a launch, and before the wait in front of one, the engine sees everything so far (ARCHITECTURE section 5).
@@ -47,20 +47,20 @@ impl Call<'_> {
         match work {
             Work::Launch(launch) => {
                 let (touches, compute) = self.launch_work(device, &launch);
-                running.stage = Stage::Walk(Box::new(KernelRun::new(device, Accessor::Kernel, &touches, compute)));
+                running.stage = self.walk(device, order, Accessor::Kernel, &touches, compute);
                 running.computes = true;
                 running.ending = Ending::Launch(launch, now);
             }
             Work::Fill(fill) => {
                 let bytes = Bytes(fill.width.saturating_mul(fill.height));
                 let compute = profile.kernel_time(bytes, 0.0, Precision::Fp32);
-                let touches = self.state.managed(fill.target(), true);
-                running.stage = Stage::Walk(Box::new(KernelRun::new(device, Accessor::CopyEngine, &touches, compute)));
+                let touches = self.state.managed(fill.target(), Access::Write);
+                running.stage = self.walk(device, order, Accessor::CopyEngine, &touches, compute);
                 running.computes = true;
                 running.ending = Ending::Fill(fill);
             }
             Work::Copy(copy) => {
-                running.stage = self.start_copy(device, &copy);
+                running.stage = self.start_copy(device, order, &copy);
                 running.computes = copy.direction == Direction::OnDevice;
                 running.ending = Ending::Copy(copy);
             }
@@ -98,7 +98,14 @@ impl Call<'_> {
         self.state.running.push(running);
     }
 
-    fn start_copy(&mut self, device: DeviceId, copy: &Copy) -> Stage {
+    /// Work walks over what it touches, and whoever watches is told.
+    fn walk(&self, device: DeviceId, order: u64, accessor: Accessor, touches: &[Touch], compute: Nanos) -> Stage {
+        self.machine.watch.tell(order, compute, touches);
+        let touches: Vec<_> = touches.iter().map(|&touch| touch.into()).collect();
+        Stage::Walk(Box::new(KernelRun::new(device, accessor, &touches, compute)))
+    }
+
+    fn start_copy(&mut self, device: DeviceId, order: u64, copy: &Copy) -> Stage {
         let now = self.state.now;
         let profile = &self.machine.profile;
         let rate = match copy.direction {
@@ -109,14 +116,14 @@ impl Call<'_> {
         };
         #[expect(clippy::cast_possible_truncation, reason = "a float to integer cast saturates")]
         let mut over = Nanos((copy.bytes().0 as f64 / rate * 1e9) as u64);
-        let mut touches = self.state.managed(copy.source(), false);
-        touches.extend(self.state.managed(copy.target(), true));
+        let mut touches = self.state.managed(copy.source(), Access::Read);
+        touches.extend(self.state.managed(copy.target(), Access::Write));
         if matches!(copy.direction, Direction::ToDevice | Direction::ToHost) {
             let to_device = copy.direction == Direction::ToDevice;
             let (_, end) = self.state.memory.plain_copy(device, to_device, copy.bytes(), now);
             over = end.saturating_sub(now);
         }
-        Stage::Walk(Box::new(KernelRun::new(device, Accessor::CopyEngine, &touches, over)))
+        self.walk(device, order, Accessor::CopyEngine, &touches, over)
     }
 
     /// What a launch touches of managed memory, and how long it would take if nothing were missing.
@@ -234,9 +241,9 @@ impl Call<'_> {
 
 impl State {
     /// A touch of `range`, if it is managed memory.
-    fn managed(&self, range: AddrRange, write: bool) -> Vec<Touch> {
+    fn managed(&self, range: AddrRange, access: Access) -> Vec<Touch> {
         let managed = !range.is_empty() && self.space.find(range.start).is_some_and(|a| a.kind == Kind::Managed);
-        if managed { vec![Touch { range, write, phase: 0 }] } else { Vec::new() }
+        if managed { vec![Touch { range, access, phase: 0 }] } else { Vec::new() }
     }
 
     fn log_launch(&mut self, done: &Running, launch: &Launch, start: Nanos, end: Nanos) {

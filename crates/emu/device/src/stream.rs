@@ -188,6 +188,12 @@ impl<W> Streams<W> {
         Some(Mark { stream: id, number: stream.issued })
     }
 
+    /// The newest position in the order in which the host issued work, which is a name for that work.
+    #[must_use]
+    pub const fn newest(&self) -> u64 {
+        self.issued
+    }
+
     /// Heads that may start as far as order is concerned.
     pub fn ready(&self) -> impl Iterator<Item = (Ready, DeviceId, &W)> {
         self.waiting.iter().filter_map(|id| {

@@ -21,7 +21,7 @@
 use deepum_core::units::{AddrRange, Bytes, DevAddr};
 
 use crate::bytes::ByteView;
-use crate::truth::{KernelCall, Precision, Source, Touch, Work};
+use crate::truth::{Access, KernelCall, Precision, Source, Touch, Work};
 use crate::word;
 
 /// Most elements of one operand; a larger count does nothing.
@@ -60,18 +60,20 @@ fn words(params: &[u8]) -> [u64; 6] {
     words
 }
 
-/// Operands as (address, elements, written).
-fn operands(test: Test, p: [u64; 6]) -> Vec<(u64, u64, bool)> {
+/// Operands as (address, elements, what is done).
+fn operands(test: Test, p: [u64; 6]) -> Vec<(u64, u64, Access)> {
+    use Access::{Read, Update, Write};
     match test {
-        Test::Fill | Test::Scale => vec![(p[0], p[1], true)],
-        Test::Copy => vec![(p[1], p[2], false), (p[0], p[2], true)],
-        Test::Axpy => vec![(p[1], p[2], false), (p[0], p[2], true)],
-        Test::Sum => vec![(p[1], p[2], false), (p[0], 1, true)],
-        Test::Gather => vec![(p[2], p[3], false), (p[1], p[4], false), (p[0], p[3], true)],
+        Test::Fill => vec![(p[0], p[1], Write)],
+        Test::Scale => vec![(p[0], p[1], Update)],
+        Test::Copy => vec![(p[1], p[2], Read), (p[0], p[2], Write)],
+        Test::Axpy => vec![(p[1], p[2], Read), (p[0], p[2], Update)],
+        Test::Sum => vec![(p[1], p[2], Read), (p[0], 1, Write)],
+        Test::Gather => vec![(p[2], p[3], Read), (p[1], p[4], Read), (p[0], p[3], Write)],
         Test::Matmul => {
             let (m, n, k) = (p[3], p[4], p[5]);
             let area = |a: u64, b: u64| a.saturating_mul(b);
-            vec![(p[1], area(m, k), false), (p[2], area(k, n), false), (p[0], area(m, n), true)]
+            vec![(p[1], area(m, k), Read), (p[2], area(k, n), Read), (p[0], area(m, n), Write)]
         }
     }
 }
@@ -82,9 +84,9 @@ pub fn work(call: &KernelCall<'_>) -> Option<Work> {
     let test = named(call.name)?;
     let operands = operands(test, words(call.params));
     let sane = operands.iter().all(|(_, n, _)| *n <= MOST);
-    let touch = |&(at, n, write): &(u64, u64, bool)| Touch {
+    let touch = |&(at, n, access): &(u64, u64, Access)| Touch {
         range: AddrRange::new(DevAddr(at), Bytes(n * 4)),
-        write,
+        access,
         phase: 0,
     };
     let touches: Vec<Touch> = if sane { operands.iter().map(touch).collect() } else { Vec::new() };
@@ -97,7 +99,7 @@ pub fn compute(name: &str, params: &[u8], bytes: &ByteView<'_>) {
     let Some(test) = named(name).filter(|_| bytes.data) else { return };
     let p = words(params);
     let operands = operands(test, p);
-    let inside = |&(at, n, _): &(u64, u64, bool)| n <= MOST && (n == 0 || bytes.owned(DevAddr(at), n * 4));
+    let inside = |&(at, n, _): &(u64, u64, Access)| n <= MOST && (n == 0 || bytes.owned(DevAddr(at), n * 4));
     if !operands.iter().all(inside) {
         crate::say(&format!("{name} was given memory that is not allocated"));
         return;

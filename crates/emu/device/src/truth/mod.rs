@@ -45,7 +45,8 @@ use self::rows::Rows;
 use self::touches::Touches;
 use crate::fatbin::Param;
 
-pub use deepum_model::{Precision, Touch};
+pub use self::touches::{Access, Touch};
+pub use deepum_model::Precision;
 
 /// One kernel launch as it arrives at the device.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +139,11 @@ impl Truth {
             guess::guess(&launch, &mut out, self.seed);
         }
         let source = if understood { Source::Exact } else { Source::Guessed };
+        if !understood {
+            // Nobody knows whether what was there is needed.
+            let written = out.list.iter_mut().filter(|touch| touch.access == Access::Write);
+            written.for_each(|touch| touch.access = Access::Update);
+        }
         let traffic = Bytes(out.traffic);
         let work = Work { touches: out.list, traffic, flops: out.flops, class: out.class, source };
         if let Some(trace) = &mut self.trace {

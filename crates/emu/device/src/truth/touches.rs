@@ -9,7 +9,7 @@
 use deepum_core::units::{AddrRange, Bytes, DevAddr};
 
 use super::rows::{Rows, Segments};
-use super::{DeviceView, Precision, Touch};
+use super::{DeviceView, Precision};
 
 /// Smaller gaps than this are closed.
 pub(super) const GAP: u64 = 64 << 10;
@@ -23,20 +23,46 @@ const fn sectors(bytes: u64) -> u64 {
     bytes.saturating_add(SECTOR - 1) & !(SECTOR - 1)
 }
 
-/// What a kernel does to an operand.
+/// What a kernel does to a piece of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Access {
+pub enum Access {
+    /// It reads.
     Read,
+    /// It writes all of it, and needs nothing of what was there.
     Write,
+    /// It writes some of it, or needs what was there.
     Update,
 }
 
 impl Access {
-    const fn writes(self) -> bool {
+    /// Whether anything is written.
+    #[must_use]
+    pub const fn writes(self) -> bool {
         !matches!(self, Self::Read)
     }
     const fn passes(self) -> u64 {
         if matches!(self, Self::Update) { 2 } else { 1 }
+    }
+    /// The same where there are bytes between those that are meant.
+    const fn with_gaps(self, gaps: bool) -> Self {
+        if gaps && matches!(self, Self::Write) { Self::Update } else { self }
+    }
+}
+
+/// One piece of memory a launch touches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Touch {
+    /// The bytes.
+    pub range: AddrRange,
+    /// What is done with them.
+    pub access: Access,
+    /// As in [`deepum_model::Touch`].
+    pub phase: u32,
+}
+
+impl From<Touch> for deepum_model::Touch {
+    fn from(Touch { range, access, phase }: Touch) -> Self {
+        Self { range, write: access.writes(), phase }
     }
 }
 
@@ -115,7 +141,7 @@ impl<'a> Touches<'a> {
             }
         }
         steps.sort_unstable_by_key(|&(_, step)| step);
-        let (mut span, mut bytes) = (elem, elem);
+        let (mut span, mut bytes, mut gaps) = (elem, elem, false);
         let mut outer: Vec<(u64, u64)> = Vec::new();
         for (n, step) in steps {
             let reach = step.saturating_mul(n - 1);
@@ -129,6 +155,7 @@ impl<'a> Touches<'a> {
                 span.saturating_add(reach)
             };
             if closes {
+                gaps |= step > span;
                 span = span.saturating_add(reach);
             } else {
                 outer.push((n, step));
@@ -137,9 +164,12 @@ impl<'a> Touches<'a> {
         // Too many ranges to keep apart: close the smallest gaps.
         while outer.iter().fold(1u64, |ranges, &(n, _)| ranges.saturating_mul(n)) > MAX_RANGES {
             let (n, step) = outer.remove(0);
+            gaps |= step > span;
             span = span.saturating_add(step.saturating_mul(n - 1));
         }
         self.traffic = self.traffic.saturating_add(bytes.saturating_mul(access.passes()));
+        // A dimension that is closed into one with gaps has them, too.
+        let access = access.with_gaps(gaps);
         if outer.is_empty() {
             self.push(start, span, access);
             return;
@@ -155,20 +185,22 @@ impl<'a> Touches<'a> {
 
     /// `span` bytes at each of the sorted `offsets` from `start`; adds no traffic.
     fn spans(&mut self, start: u64, offsets: &[u64], span: u64, access: Access) {
-        let mut open: Option<(u64, u64)> = None;
+        let mut open: Option<(u64, u64, bool)> = None;
         for &offset in offsets {
             let (from, to) = (start.saturating_add(offset), start.saturating_add(offset).saturating_add(span));
             open = match open {
-                Some((first, end)) if from <= end.saturating_add(GAP) => Some((first, end.max(to))),
-                Some((first, end)) => {
-                    self.push(first, end - first, access);
-                    Some((from, to))
+                Some((first, end, gaps)) if from <= end.saturating_add(GAP) => {
+                    Some((first, end.max(to), gaps || from > end))
                 }
-                None => Some((from, to)),
+                Some((first, end, gaps)) => {
+                    self.push(first, end - first, access.with_gaps(gaps));
+                    Some((from, to, false))
+                }
+                None => Some((from, to, false)),
             };
         }
-        if let Some((first, end)) = open {
-            self.push(first, end - first, access);
+        if let Some((first, end, gaps)) = open {
+            self.push(first, end - first, access.with_gaps(gaps));
         }
     }
 
@@ -193,7 +225,7 @@ impl<'a> Touches<'a> {
             .allocation(range.start)
             .is_some_and(|a| start.checked_add(len).is_some_and(|end| end <= a.end().0));
         if inside {
-            self.list.push(Touch { range, write: access.writes(), phase: self.phase });
+            self.list.push(Touch { range, access, phase: self.phase });
         } else {
             self.refuted = true;
         }

@@ -33,7 +33,7 @@ impl Trace {
         };
         let mut touches = String::new();
         for t in &work.touches {
-            let mode = if t.write { 'w' } else { 'r' };
+            let mode = if t.access.writes() { 'w' } else { 'r' };
             let _ = write!(touches, "{:x}+{}{mode} ", t.range.start.0, t.range.len.0);
         }
         let shape = |s: [u32; 3]| format!("{}x{}x{}", s[0], s[1], s[2]);

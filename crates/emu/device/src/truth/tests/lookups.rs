@@ -21,7 +21,7 @@ fn a_lookup_reads_the_rows_its_indices_name() {
     let mut memory = memory();
     memory.content.push((C, [5u64, 2, 5, 3].iter().flat_map(|v| v.to_le_bytes()).collect()));
     let work = gather(10).run(&mut Truth::new(1), &memory);
-    let got: Vec<_> = work.touches.iter().map(|t| (t.range.start.0, t.range.len.0, t.write)).collect();
+    let got: Vec<_> = work.touches.iter().map(|t| (t.range.start.0, t.range.len.0, t.access.writes())).collect();
     // Rows 2 and 3 lie together; row 5 is apart and read once.
     let expected =
         [(A, 4 << 20, true), (C, 32, false), (B + (2 << 20), 2 << 20, false), (B + (5 << 20), 1 << 20, false)];
@@ -62,7 +62,7 @@ fn the_backward_pass_updates_the_rows_that_were_looked_up() {
         block: [32, 32, 1],
     };
     let work = backward.run(&mut truth, &memory);
-    let got: Vec<_> = work.touches.iter().map(|t| (t.range.start.0, t.range.len.0, t.write)).collect();
+    let got: Vec<_> = work.touches.iter().map(|t| (t.range.start.0, t.range.len.0, t.access.writes())).collect();
     let rows = [(D + (2 << 20), 2 << 20, true), (D + (5 << 20), 1 << 20, true)];
     assert_eq!(got[..2], [(C, 32, false), (A, 4 << 20, false)]);
     assert_eq!(got[2..], rows);
@@ -94,6 +94,7 @@ fn the_sorted_backward_pass_counts_segments_of_equal_rows() {
     };
     let work = scatter.run(&mut truth, &memory);
     assert_eq!(work.source, Source::Exact);
-    let written: Vec<_> = work.touches.iter().filter(|t| t.write).map(|t| (t.range.start.0, t.range.len.0)).collect();
+    let written: Vec<_> =
+        work.touches.iter().filter(|t| t.access.writes()).map(|t| (t.range.start.0, t.range.len.0)).collect();
     assert_eq!(written, [(D + (2 << 20), 2 << 20), (D + (5 << 20), 1 << 20)]);
 }

@@ -110,7 +110,7 @@ impl Case<'_> {
     #[track_caller]
     fn touches(&self, expected: &[(u64, u64, bool)]) -> Work {
         let work = self.run(&mut Truth::new(1), &memory());
-        let got: Vec<_> = work.touches.iter().map(|t| (t.range.start.0, t.range.len.0, t.write)).collect();
+        let got: Vec<_> = work.touches.iter().map(|t| (t.range.start.0, t.range.len.0, t.access.writes())).collect();
         assert_eq!(work.source, Source::Exact, "{}: {got:x?}", name::Signature::of(self.name).text);
         assert_eq!(got, expected, "{}", name::Signature::of(self.name).text);
         work
@@ -254,7 +254,7 @@ fn the_stand_in_libraries_kernels_say_what_they_touch() {
     let mut memory = memory();
     memory.content.push((B, [C, D].iter().flat_map(|p| p.to_le_bytes()).collect()));
     let work = Truth::new(1).work(&call, &memory);
-    let got: Vec<_> = work.touches.iter().map(|t| (t.range.start.0, t.range.len.0, t.write)).collect();
+    let got: Vec<_> = work.touches.iter().map(|t| (t.range.start.0, t.range.len.0, t.access.writes())).collect();
     assert_eq!(got, [(A, 31 * 256 + 128, false), (B, 16, false), (C, 128, true), (D, 128, true)]);
     assert_eq!((work.flops, work.class, work.source), (5e9, Precision::Half, Source::Exact));
 }
