@@ -37,7 +37,8 @@ pub struct Header {
 /// Something the program did, and when.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
-    /// The host's clock at the call; for what became known later, when it did. Threads may be out of order.
+    /// The host's clock at the call; for what became known later, when it did. The clock stands still inside the calls that are in the
+    /// trace, but for what [`Event::Wait`] says: what a call costs is a replay's to know. Threads may be out of order.
     pub at: Nanos,
     /// What.
     pub event: Event,
@@ -102,6 +103,11 @@ pub enum Event {
     },
     /// An iteration ends here, if one has begun, and the next begins.
     Iteration,
+    /// So much that happened before this is not in the trace: whoever recorded it could not keep up.
+    Lost {
+        /// How many calls and notices.
+        events: u64,
+    },
 }
 
 /// The number of a kernel's name: how many came before it.
@@ -243,7 +249,7 @@ impl Order {
                 touches.iter().try_for_each(|touch| possible(touch.range))?;
             }
             Event::Time { launch, .. } => self.taken(*launch)?,
-            Event::Wait { .. } | Event::Iteration => {}
+            Event::Wait { .. } | Event::Iteration | Event::Lost { .. } => {}
         }
         Ok(())
     }

@@ -49,6 +49,7 @@ fn event() -> impl Strategy<Value = Event> {
         (place(), nanos()).prop_map(|(launch, time)| Event::Time { launch, time }),
         (prop::option::of(stream()), nanos()).prop_map(|(stream, waited)| Event::Wait { stream, waited }),
         Just(Event::Iteration),
+        any::<u64>().prop_map(|events| Event::Lost { events }),
     ]
 }
 
@@ -237,7 +238,7 @@ fn lengths_are_not_believed() {
             "at its byte 2: a launch of kernel 0, and 0 kernels have names",
         ),
         (&[8, 0, 0, 0], "at its byte 0: places back 0: fewer than there are launches and copies before"),
-        (&[11, 0], "at its byte 0: record of kind 11: at most 10"),
+        (&[12, 0], "at its byte 0: record of kind 12: at most 11"),
         (&[1, 0, 1], "at its byte 0: range 1: none is known by this number"),
     ];
     for (payload, said) in says {

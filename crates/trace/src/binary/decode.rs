@@ -87,7 +87,8 @@ impl Decoder {
                 Event::Wait { stream, waited: Nanos(bytes.number("wait")?) }
             }
             tag::ITERATION => Event::Iteration,
-            _ => return Err(Wrong { what: "record of kind", value: tag.into(), allowed: "at most 10" }),
+            tag::LOST => Event::Lost { events: bytes.number("lost events")? },
+            _ => return Err(Wrong { what: "record of kind", value: tag.into(), allowed: "at most 11" }),
         };
         Ok(Record { at: Nanos(at), event })
     }

@@ -20,6 +20,7 @@ pub(super) mod tag {
     pub(in super::super) const TIME: u8 = 8;
     pub(in super::super) const WAIT: u8 = 9;
     pub(in super::super) const ITERATION: u8 = 10;
+    pub(in super::super) const LOST: u8 = 11;
 }
 
 /// What was told before, by its number from 1 on.
@@ -97,6 +98,7 @@ impl Encoder {
                 put(out, waited.0);
             }
             Event::Iteration => {}
+            Event::Lost { events } => put(out, *events),
         }
     }
 
@@ -154,5 +156,6 @@ const fn tag_of(event: &Event) -> u8 {
         Event::Time { .. } => tag::TIME,
         Event::Wait { .. } => tag::WAIT,
         Event::Iteration => tag::ITERATION,
+        Event::Lost { .. } => tag::LOST,
     }
 }

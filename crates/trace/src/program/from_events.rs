@@ -149,7 +149,7 @@ impl Recording {
                     *time = Some(told);
                 }
             }
-            Event::Wait { .. } => {}
+            Event::Wait { .. } | Event::Lost { .. } => {}
             Event::Iteration => {
                 self.marks += 1;
                 let before = self.live.ranges().collect();

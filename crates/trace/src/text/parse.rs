@@ -160,6 +160,7 @@ impl FromStr for Record {
             "wait" if words.skip("all") => Event::Wait { stream: None, waited: words.nanos()? },
             "wait" => Event::Wait { stream: Some(words.stream()?), waited: words.nanos()? },
             "iteration" => Event::Iteration,
+            "lost" => Event::Lost { events: words.next("how many events", number)? },
             _ => return Err(Unreadable { found: kind.to_owned(), wanted: "a kind of record" }),
         };
         if words.rest.is_empty() { Ok(Self { at, event }) } else { words.wrong("the end of the line") }

@@ -67,6 +67,7 @@ impl fmt::Display for Record {
             Event::Wait { stream: Some(stream), waited } => write!(f, "wait stream {} {}", stream.0, waited.0),
             Event::Wait { stream: None, waited } => write!(f, "wait all {}", waited.0),
             Event::Iteration => f.write_str("iteration"),
+            Event::Lost { events } => write!(f, "lost {events}"),
         }
     }
 }
