@@ -23,6 +23,7 @@ use crate::fence::here;
 use crate::issue::Issue;
 use crate::launch::{captures, capturing};
 use crate::map::BlockMap;
+use crate::record::Copied;
 use crate::{link, progress, pt, registry};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, UmBlock};
 use deepum_protocol::ring::{Record, Ring};
@@ -33,6 +34,9 @@ pub struct Note {
     issue: Issue,
     /// Several copies in one call: if one is refused, others may be on their way all the same.
     several: bool,
+    fills: bool,
+    function: &'static str,
+    copied: Copied,
 }
 
 /// What is known of a copy while its ends are looked at.
@@ -57,19 +61,23 @@ pub struct Copying {
     /// Whether it is a memset.
     fills: bool,
     state: State,
+    function: &'static str,
+    copied: Copied,
 }
 
-/// The first half: begins to look at a copy.
+/// The first half: begins to look at a copy by a function of this name.
 #[inline]
-pub fn begin(stream: Ptr, per_thread: bool) -> Option<Copying> {
-    Some(Copying { ring: link::ring()?, stream, per_thread, several: false, fills: false, state: State::Elsewhere })
+pub fn begin(function: &'static str, stream: Ptr, per_thread: bool) -> Option<Copying> {
+    let (ring, state, copied) = (link::ring()?, State::Elsewhere, Copied::default());
+    Some(Copying { ring, stream, per_thread, several: false, fills: false, state, function, copied })
 }
 
 impl Copying {
     /// Both ends were looked at.
     pub fn end(self) -> Option<Note> {
         let State::Issued(issue) = self.state else { return None };
-        Some(Note { issue, several: self.several })
+        let Self { several, fills, function, copied, .. } = self;
+        Some(Note { issue, several, fills, function, copied })
     }
 
     /// From here on these are several copies, of which some may be refused alone.
@@ -98,7 +106,11 @@ impl Copying {
         }
         let Some(range) = within(registry::map(), area) else { return };
         if matches!(self.state, State::Elsewhere) {
+            self.copied.begin();
             self.state = self.issue();
+        }
+        if matches!(self.state, State::Issued(_)) {
+            self.copied.touches(range, write);
         }
         match self.state {
             State::Issued(issue) if issue.awake => {
@@ -133,12 +145,16 @@ impl Copying {
 }
 
 /// The second half.
-pub fn after(note: &Note, status: Status) {
+pub fn after(note: Note, status: Status) {
     here(|h| h.copy_frame.set(0));
     let Some(ring) = link::ring() else { return };
     let (shared, issue) = (ring.shared(), note.issue);
     let refused = status != SUCCESS && !note.several;
+    if !refused {
+        note.copied.taken(&issue, note.function, note.fills);
+    }
     issue.end(&shared, refused);
+    note.copied.over();
     if refused {
         shared.give_back_copy_seq(issue.device, issue.seq);
     } else {

@@ -157,7 +157,7 @@ macro_rules! interpose_copies {
             /// The copy begins.
             #[allow(unused_variables, clippy::too_many_arguments, reason = "the function's own; a copy may not need all of them")]
             pub unsafe fn before($($a: $t),*) -> Option<Note> {
-                let mut copy = crate::copy::begin($stream, $per_thread)?;
+                let mut copy = crate::copy::begin(stringify!($sym), $stream, $per_thread)?;
                 // SAFETY: the arguments are the program's own to this function.
                 #[allow(unused_unsafe, reason = "not every description has to be read")]
                 unsafe { copy.$how($($what),*) };
@@ -165,7 +165,7 @@ macro_rules! interpose_copies {
             }
             /// It was given to the driver.
             pub fn after(note: Note, status: Status) {
-                crate::copy::after(&note, status);
+                crate::copy::after(note, status);
             }
         }
     };

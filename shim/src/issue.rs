@@ -9,7 +9,7 @@
 
 use crate::abi::Ptr;
 use crate::streams::{self, Place};
-use crate::{idle, page, progress};
+use crate::{idle, page, progress, record};
 use deepum_core::units::{DeviceId, LaunchSeq, StreamSlot};
 use deepum_protocol::inflight::Before;
 use deepum_protocol::shared::{Mode, Shared};
@@ -57,6 +57,11 @@ impl Issue {
         self.place.map_or(StreamSlot::NONE, |(place, _)| place.stream)
     }
 
+    /// Whose progress word tells when it is over, and from which place on.
+    pub fn progress(&self) -> Option<(StreamSlot, LaunchSeq)> {
+        self.place.map(|(place, _)| (place.slot, self.seq))
+    }
+
     /// The driver has answered. `refused` says that the operation will never run.
     #[inline]
     pub fn end(&self, shared: &Shared<'_>, refused: bool) {
@@ -64,7 +69,8 @@ impl Issue {
         if refused {
             return slots.refused(place.slot, before);
         }
-        let followed = self.awake && progress::write(shared, self.stream, self.per_thread, place.slot, self.seq);
+        let followed = (self.awake || record::wants_progress())
+            && progress::write(shared, self.stream, self.per_thread, place.slot, self.seq);
         slots.given(place.slot, self.seq, followed);
         if self.awake {
             idle::look(slots, self.device, self.seq);

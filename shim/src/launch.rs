@@ -23,6 +23,7 @@ use crate::interpose::when_over;
 use crate::issue::Issue;
 use crate::names::Kind;
 use crate::real::genuine;
+use crate::record::{self, Launched};
 use crate::{idle, link, names, ops, opt, progress, pt, registry};
 use deepum_core::event::Launch;
 use deepum_core::exec_id::{Shape, pointer_key};
@@ -36,7 +37,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// A launch in progress, between the two halves of its hook.
 pub enum Note {
     /// In its device's sequence.
-    Counted(Issue),
+    Counted(Issue, Option<Launched>),
     /// Into a graph being captured.
     Captured,
     /// On a device past those we count.
@@ -96,30 +97,41 @@ unsafe fn before(what: What, stream: Ptr, per_thread: bool) -> Option<Note> {
     }
     link::start();
     let device = link::current_device();
+    let begun = record::begin();
     let Some(issue) = Issue::begin(&shared, device, stream, per_thread, || shared.take_seq(device)) else {
         return Some(Note::Uncounted);
     };
+    if !issue.awake && begun.is_none() {
+        return Some(Note::Counted(issue, None));
+    }
+    let mut pointers = Pointers::new();
+    // SAFETY: handed on from the caller.
+    let key = unsafe { key(&shared, &what, &mut pointers) };
     if issue.awake {
         if issue.stream() == StreamSlot::NONE {
             shared.add(ShimCounter::LaunchesWithoutProgress, 1);
         }
-        let mut pointers = Pointers::new();
-        // SAFETY: handed on from the caller.
-        let key = unsafe { key(&shared, &what, &mut pointers) };
         let launch = Launch { seq: issue.seq, stream: issue.stream(), key, pointers: pointers.list() };
         ring.push(device, &Record::Launch(launch));
         // Behind the record, so that the engine never has to move the gate for a launch it cannot know.
         progress::wait(&shared, stream, per_thread, device, issue.seq);
     }
-    Some(Note::Counted(issue))
+    let launched = begun.map(|begun| Launched::new(begun, key, name(&what), pointers.list()));
+    Some(Note::Counted(issue, launched))
 }
 
 /// The second half.
 fn after(note: Note, status: Status) {
     here(|h| h.launch_frame.set(0));
-    let (Note::Counted(issue), Some(ring)) = (note, link::ring()) else { return };
+    let (Note::Counted(issue, launched), Some(ring)) = (note, link::ring()) else { return };
     let shared = ring.shared();
+    if let Some(launched) = launched.as_ref().filter(|_| status == SUCCESS) {
+        launched.taken(&issue);
+    }
     issue.end(&shared, status != SUCCESS);
+    if let Some(launched) = launched {
+        launched.over();
+    }
     if status == SUCCESS {
         shared.add(ShimCounter::Launches, 1);
     } else {
@@ -151,6 +163,14 @@ unsafe fn key(shared: &Shared<'_>, what: &What, pointers: &mut Pointers) -> Laun
             }
             key
         }
+    }
+}
+
+/// What people call it.
+fn name(what: &What) -> &'static str {
+    match *what {
+        What::Graph(_) => "graph",
+        What::Kernel(kind, handle, ..) => &names::kernel(kind, handle).name,
     }
 }
 

@@ -7,7 +7,7 @@
 //! 3. Leave `errno` and the current context as they were.
 //! 4. Nothing before the program's first CUDA call: no thread, no file, no output. `ls` under the preload is `ls`.
 //! 5. Off means gone: with `DEEPUM=0`, after a panic, and in a forked child, every call goes straight on.
-//! 6. After warm-up the launch path takes no lock and allocates nothing.
+//! 6. After warm-up the launch path takes no lock and allocates nothing, unless what the program does is recorded ([`record`]).
 //!
 //! Reading order: [`symbols`] is the list of everything we touch; [`interpose`] makes a row of it an exported function;
 //! [`launch`], [`alloc`], [`query`] and [`pt`] are what happens then; [`link`] is where it goes.
@@ -42,6 +42,7 @@ mod progress;
 mod pt;
 mod query;
 mod real;
+mod record;
 mod registry;
 mod remote;
 mod stage;

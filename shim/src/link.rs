@@ -7,7 +7,7 @@
 use crate::abi::{Dev, Ptr, SUCCESS, Status};
 use crate::progress;
 use crate::real::genuine;
-use crate::{log, opt, page, remote, stage, symbols};
+use crate::{log, opt, page, record, remote, stage, symbols};
 use deepum_config::EngineIn;
 use deepum_core::units::{Bytes, DeviceId};
 use deepum_engine::mapping::Mapping;
@@ -131,7 +131,8 @@ fn start_now() {
         memory: gpu.memory,
         budget: gpu.budget,
     };
-    let devices = (0u8..).zip(&gpus.list).map(facts).collect();
+    let devices: Vec<_> = (0u8..).zip(&gpus.list).map(facts).collect();
+    record::start(&devices, page);
     let config = opt::config();
     let started = match &config.engine {
         EngineIn::Program => {

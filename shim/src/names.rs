@@ -36,6 +36,8 @@ pub struct Kernel {
     handle: u64,
     /// A hash of its name.
     pub identity: u64,
+    /// Its name, as the driver says it, or what it is known by instead.
+    pub name: Box<str>,
     /// Its parameters in order, if the driver says.
     pub params: Option<Box<[Param]>>,
 }
@@ -121,8 +123,11 @@ fn ask(kind: Kind, handle: Ptr) -> Kernel {
             },
         },
     };
-    let identity = name.or_else(|| place_in_file(handle)).unwrap_or_else(|| Mix::new().word(handle as u64).end());
-    Kernel { handle: handle as u64, identity, params }
+    let (identity, name) = name.unwrap_or_else(|| {
+        let identity = place_in_file(handle).unwrap_or_else(|| Mix::new().word(handle as u64).end());
+        (identity, format!("kernel {identity:016x}").into())
+    });
+    Kernel { handle: handle as u64, identity, name, params }
 }
 
 fn kernel_of(symbol: Ptr) -> Option<Ptr> {
@@ -149,22 +154,24 @@ fn succeeded(call: impl FnOnce() -> Status) -> Option<()> {
     succeeded.then_some(())
 }
 
-fn function_name(function: Ptr) -> Option<u64> {
+fn function_name(function: Ptr) -> Option<(u64, Box<str>)> {
     named(genuine!(Cuda, "cuFuncGetName", fn(*mut *const c_char, Ptr) -> Status)?, function)
 }
 
-fn kernel_name(kernel: Ptr) -> Option<u64> {
+fn kernel_name(kernel: Ptr) -> Option<(u64, Box<str>)> {
     named(genuine!(Cuda, "cuKernelGetName", fn(*mut *const c_char, Ptr) -> Status)?, kernel)
 }
 
-fn named(get: unsafe extern "C" fn(*mut *const c_char, Ptr) -> Status, handle: Ptr) -> Option<u64> {
+/// A hash of the name, and the name.
+fn named(get: unsafe extern "C" fn(*mut *const c_char, Ptr) -> Status, handle: Ptr) -> Option<(u64, Box<str>)> {
     let mut name: *const c_char = std::ptr::null();
     // SAFETY: the handle is one the program is launching; a handle of the other kind is refused by the driver.
     if unsafe { get(&raw mut name, handle) } != SUCCESS || name.is_null() {
         return None;
     }
     // SAFETY: on success the driver hands out a C string that lives as long as the module.
-    Some(Mix::new().bytes(unsafe { CStr::from_ptr(name) }.to_bytes()).end())
+    let name = unsafe { CStr::from_ptr(name) };
+    Some((Mix::new().bytes(name.to_bytes()).end(), name.to_string_lossy().into()))
 }
 
 type GetParam = unsafe extern "C" fn(Ptr, usize, *mut usize, *mut usize) -> Status;

@@ -12,7 +12,7 @@
 //! active ones decides. Words and records change under one lock, so both tell the same order; launches never take it.
 
 use crate::abi::{Ptr, TorchDevice};
-use crate::{launch, link, page, registry};
+use crate::{launch, link, page, record, registry};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, UmBlock};
 use deepum_protocol::handout::HandOuts;
 use deepum_protocol::ring::{Record, Ring};
@@ -56,6 +56,7 @@ impl Report {
             if ring.shared().mode() != Mode::Off {
                 ring.push(device, &Record::PtBlock { range, active: size > 0 });
             }
+            record::pt_block(device, range, size > 0);
         }
         None
     }

@@ -7,8 +7,9 @@
 
 use crate::abi::{SUCCESS, Status};
 use crate::map::BlockMap;
-use crate::{host, link, opt, pt};
+use crate::{host, link, opt, pt, record};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId};
+use deepum_engine::recorder::Begun;
 use deepum_protocol::ring::Record;
 use deepum_protocol::shared::ShimCounter;
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,6 +137,7 @@ fn put(range: AddrRange, device: DeviceId, contents: Contents) {
     MAP.insert(range, ordinal);
     ring.shared().add(ShimCounter::ManagedBytes, range.len.0);
     ring.push(device, &Record::Alloc { range });
+    record::alloc(device, range);
 }
 
 /// Does `first`, then records every allocation that lives and every PT block that holds a tensor, while none comes or goes: for an
@@ -166,10 +168,11 @@ pub fn first_handed_out(at: DevAddr) -> Option<AddrRange> {
 
 /// Takes an allocation out, before the driver does.
 pub fn release(start: DevAddr) -> Option<Released> {
+    let begun = record::begin();
     let gone = take_out(start)?;
     // From here on its addresses may become anything.
     pt::forget(gone.range);
-    Some(Released(gone))
+    Some(Released(gone, begun))
 }
 
 fn take_out(start: DevAddr) -> Option<Allocation> {
@@ -181,17 +184,19 @@ fn take_out(start: DevAddr) -> Option<Allocation> {
     if let Some(ring) = link::ring() {
         ring.shared().sub(ShimCounter::ManagedBytes, gone.range.len.0);
         ring.push(gone.device, &Record::Free { range: gone.range });
+        record::free(gone.device, gone.range);
     }
     Some(gone)
 }
 
 /// An allocation between the two halves of its freeing.
-pub struct Released(Allocation);
+pub struct Released(Allocation, Option<Begun>);
 
 impl Released {
     /// After the driver's answer: if it refused, all is as it was, but that what was known of PT blocks is gone, so that the contents
     /// must be left alone.
-    pub fn settle(&self, status: Status) {
+    pub fn settle(self, status: Status) {
+        record::over(self.1);
         if status != SUCCESS {
             put(self.0.range, self.0.device, Contents::Program);
         }

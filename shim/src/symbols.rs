@@ -3,14 +3,14 @@
 //!
 //! Copies and memsets are many, and have a file of their own ([`copies`]).
 //!
-//! The one symbol exported beside these is `dlsym` itself (see [`crate::doors`]). A twin whose name ends in `_ptsz` is what code
+//! The symbols exported beside these are `dlsym` itself (see [`crate::doors`]) and what programs may tell us ([`crate::record`]). A twin whose name ends in `_ptsz` is what code
 //! compiled for per-thread default streams calls: stream 0 means another stream there.
 
 use crate::abi::{
     Dev, DevPtr, Dim3, DriverLaunchConfig, Extent, PitchedPtr, Ptr, RuntimeLaunchConfig, Status, TorchDevice,
 };
 use crate::interpose::{Entry, interpose};
-use crate::{alloc, contexts, doors, idle, kept, launch, names, ops, pt, query};
+use crate::{alloc, contexts, doors, idle, kept, launch, names, ops, pt, query, record};
 use std::ffi::{c_char, c_int, c_uint};
 
 pub mod copies;
@@ -195,6 +195,19 @@ interpose! {
     watch Cudart 0 cudaStreamDestroy(stream: Ptr) -> Status [GONE] => idle::Destroy;
     /// As above, driver door.
     watch Cuda 4000 cuStreamDestroy_v2(stream: Ptr) -> Status [GONE] => idle::Destroy;
+
+    // Waits, where programs are recorded; the runtime's come through here, too
+
+    /// For a stream.
+    watch Cuda 2000 cuStreamSynchronize(stream: Ptr) -> Status [GONE] => record::Stream;
+    /// For a stream.
+    watch Cuda 7000 cuStreamSynchronize_ptsz(stream: Ptr) -> Status [GONE] => record::StreamPerThread;
+    /// For an event.
+    watch Cuda 2000 cuEventSynchronize(event: Ptr) -> Status [GONE] => record::Event;
+    /// For all.
+    watch Cuda 2000 cuCtxSynchronize() -> Status [GONE] => record::Context;
+    /// For all of a context.
+    watch Cuda 13000 cuCtxSynchronize_v2(context: Ptr) -> Status [GONE] => record::OneContext;
 
     // PyTorch: which blocks of its caching allocator hold a tensor
 

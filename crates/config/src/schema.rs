@@ -8,6 +8,7 @@ use deepum_core::engine::DEGREE;
 use deepum_core::invalidate::Invalidate;
 use deepum_core::policy::PolicyName;
 use deepum_core::units::Bytes;
+use std::path::PathBuf;
 
 /// What every part of DeepUM is configured by.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +39,8 @@ pub struct Config {
     pub tables: TablesIn,
     /// What the program works on, where the person says it.
     pub workload: Option<String>,
+    /// Where a trace of what the program does is written.
+    pub record: Option<PathBuf>,
     /// What makes two launches the same.
     pub exec_id: ExecIdMode,
     /// What memory queries answer.
@@ -63,6 +66,7 @@ impl Default for Config {
             weight: 1,
             tables: TablesIn::Usual,
             workload: None,
+            record: None,
             exec_id: ExecIdMode::Pointers,
             meminfo: MemInfo::Virtual,
             log: LogLevel::Error,
@@ -199,6 +203,17 @@ pub const VARIABLES: &[Variable] = &[
         help: "which workload's tables to go on with and to save, whatever the program and its arguments are",
         set: |c, v| workload(v).map(|name| c.workload = Some(name)),
         default: |_| "the executable, its arguments, its folder, and the version of PyTorch".to_owned(),
+    },
+    Variable {
+        name: "DEEPUM_RECORD",
+        values: "FILE",
+        help: "where to write a trace of what the program does, for `deepum replay`; a process that finds another one recording there writes \
+               FILE.PID, and other GPUs than the first have FILE.gpu1, …",
+        set: |c, v| {
+            c.record = Some(v.into());
+            Ok(())
+        },
+        default: |_| "nothing is recorded".to_owned(),
     },
     Variable {
         name: "DEEPUM_EXEC_ID",

@@ -7,6 +7,7 @@
 //! looked at), [`gate`] (who says when: [`pace`], [`calm`]), [`looks`], [`inbox`], [`world`] (one turn), [`desk`], [`migrate`] (stage 7); [`launch_gate`].
 //! [`pending`] counts the work ([`nudges`], where it comes from another process), [`tables`] keeps what was learned from run to run,
 //! [`status`] and [`socket`] tell people, [`embedded`] ties it to the process, [`adopted`] to another one;
+//! [`recorder`] writes down what the program does, if that is asked for;
 //! [`packet`] is how processes reach each other.
 //!
 //! Invariants: same looks, same commands in the same order; every queue is bounded; the count of work is exact; nothing
@@ -35,6 +36,8 @@ pub mod pace;
 #[cfg(not(loom))]
 pub mod packet;
 pub mod pending;
+#[cfg(not(loom))]
+pub mod recorder;
 #[cfg(not(loom))]
 pub mod remote;
 pub mod socket;

@@ -40,7 +40,7 @@ type Drive = unsafe extern "C" fn(*const DeepumHooks) -> c_int;
 type Serves = unsafe extern "C" fn() -> c_int;
 
 /// What the driver library that is loaded exports under this name.
-fn export(name: &CStr) -> Option<*mut c_void> {
+pub(crate) fn export(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: a constant C string; RTLD_NOLOAD runs no code of the library.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
     if driver.is_null() {
@@ -83,6 +83,13 @@ pub fn give_back() {
         // SAFETY: null is allowed, and means this.
         unsafe { drive(std::ptr::null()) };
     }
+}
+
+/// What tells virtual time, in ns, where the driver library that is loaded plays a device in it.
+pub(crate) fn time() -> Option<unsafe extern "C" fn() -> u64> {
+    // SAFETY: by the contract, what is exported under this name has this type.
+    export(c"deepumEmuTime")
+        .map(|found| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(found) })
 }
 
 /// Whether the calling thread stands, inside the driver library, for one of another process.
