@@ -10,7 +10,7 @@ use deepum_core::policy::PolicyName;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 #[derive(Debug, clap::Args)]
@@ -21,6 +21,9 @@ pub struct RunArgs {
     /// Device memory to fill at most: bytes, `16GiB`, or a share of the GPU's memory such as `50%`
     #[arg(long, value_parser = budget)]
     budget: Option<String>,
+    /// Write a trace of what the program does, for `deepum replay`, into this file
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// `real`, or `emu:PROFILE[:key=value,…]` [default: real if there is a GPU, otherwise emu:v100-32g]
     #[arg(long)]
     gpu: Option<Gpu>,
@@ -120,7 +123,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         budget: args.budget.as_deref(),
         flight_log: None,
     };
-    let error = launch.command(&args.command)?.exec();
+    let mut command = launch.command(&args.command)?;
+    if let Some(path) = &args.record {
+        // The program may go to another folder before it uses the GPU.
+        command.env("DEEPUM_RECORD", std::path::absolute(path)?);
+    }
+    let error = command.exec();
     let program = args.command[0].to_string_lossy();
     let hint = if program.ends_with(".py") {
         format!("; did you mean: deepum run -- python {program}")

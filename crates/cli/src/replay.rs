@@ -57,9 +57,9 @@ pub struct ReplayArgs {
     /// How often a profile's iteration is repeated; the last one counts. Recorded traces have iterations of their own
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     iterations: u32,
-    /// Where tensors lie
-    #[arg(long, value_enum, default_value_t = Placement::Pytorch)]
-    placement: Placement,
+    /// Where tensors lie [default: where a recorded trace says; of a profile, whose addresses are made up, where PyTorch puts them]
+    #[arg(long, value_enum)]
+    placement: Option<Placement>,
     /// As in the simulator that G10 was published with
     #[arg(long, value_enum, value_delimiter = ',', value_name = "DIFFERENCE")]
     published: Vec<Published>,
@@ -182,7 +182,13 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
         let name = trace.to_string();
         progress.say(&format!("{name}: reading"));
         let script = trace.open(args.iterations, machine.memory)?;
-        let script = match args.placement {
+        if script.lost > 0 {
+            eprintln!(
+                "deepum: {name}: {} calls and notices of the program are missing: the recorder lost them",
+                script.lost
+            );
+        }
+        let script = match args.placement.unwrap_or(trace.placement()) {
             Placement::Pytorch => as_pytorch(&script),
             Placement::Trace => script,
         };

@@ -25,7 +25,7 @@ pub fn as_pytorch(script: &Script) -> Script {
     for step in &script.steps {
         placing.step(step);
     }
-    Script { header: script.header.clone(), names: script.names.clone(), steps: placing.steps }
+    Script { header: script.header.clone(), names: script.names.clone(), steps: placing.steps, lost: script.lost }
 }
 
 /// A piece of address space of the trace, and what is there now.
@@ -193,7 +193,7 @@ mod tests {
     fn placed(steps: Vec<Does>) -> Vec<Step> {
         let header = Header { program: "p".into(), device: "d".into(), budget: Bytes::gib(1) };
         let steps = steps.into_iter().map(|does| Step { own: Nanos(1), does }).collect();
-        as_pytorch(&Script { header, names: Vec::new(), steps }).steps
+        as_pytorch(&Script { header, names: Vec::new(), steps, lost: 0 }).steps
     }
 
     const SEGMENT: u64 = 0x1000_0000;

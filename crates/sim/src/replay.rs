@@ -15,6 +15,7 @@
 
 mod gpu;
 mod host;
+mod iterations;
 mod mind;
 mod planned;
 mod script;
@@ -164,7 +165,7 @@ fn play<T: Thinks>(
             host.next(now, &gpu).map(|at| (at, Next::Host)),
         ];
         let other = others.into_iter().flatten().min();
-        let next = gpu.next(now).map(|at| (at, Next::Gpu)).into_iter().chain(other).min();
+        let next = gpu.next(now, &setup.profile).map(|at| (at, Next::Gpu)).into_iter().chain(other).min();
         let Some((at, next)) = next else { return Err(ReplayError::Stuck { now, finished: gpu.finished.0 }) };
         now = now.max(at);
         match next {

@@ -1,5 +1,6 @@
 //! Where a trace comes from: one of G10's profiles, or a file.
 
+use super::Placement;
 use anyhow::{Context, Result, bail};
 use deepum_core::units::Bytes;
 use deepum_sim::replay::Script;
@@ -44,6 +45,14 @@ impl fmt::Display for Trace {
 }
 
 impl Trace {
+    /// Where its tensors lie if nothing is said.
+    pub const fn placement(&self) -> Placement {
+        match self {
+            Self::G10(_) => Placement::Pytorch,
+            Self::File(_) => Placement::Trace,
+        }
+    }
+
     /// Reads it; a profile's iteration is repeated so often, on a GPU of which so much may be used.
     pub fn open(&self, iterations: u32, budget: Bytes) -> Result<Script> {
         match self {

@@ -7,7 +7,7 @@ use super::ReplayError;
 use super::mind::GPU;
 use super::script::{What, Work};
 use deepum_core::units::{Bytes, LaunchSeq, Nanos, Place, StreamSlot};
-use deepum_model::{Accessor, KernelRun, Precision, Step, Touch, UnifiedMemory};
+use deepum_model::{Accessor, KernelRun, Precision, Profile, Step, Touch, UnifiedMemory};
 use std::collections::VecDeque;
 
 /// See the module.
@@ -17,6 +17,8 @@ pub(super) struct Gpu<'a> {
     running: Option<Running>,
     /// When the last kernel ended, and the gap after it.
     free: Nanos,
+    /// When all that came with it is over, too.
+    followed: Nanos,
     pub(super) finished: LaunchSeq,
     /// When it ended.
     pub(super) finished_at: Nanos,
@@ -34,12 +36,15 @@ pub(super) struct Issued<'a> {
     pub(super) at: Nanos,
     /// Whether it stops at the gate.
     pub(super) gated: bool,
+    /// Whether its end is told by a progress write behind it.
+    pub(super) told: bool,
 }
 
 #[derive(Debug)]
 struct Running {
     seq: LaunchSeq,
     stream: StreamSlot,
+    told: bool,
     run: KernelRun,
     at: Nanos,
     stage: Stage,
@@ -77,13 +82,15 @@ impl<'a> Gpu<'a> {
     }
 
     /// When it does something next, if nobody else has to first.
-    pub(super) fn next(&self, now: Nanos) -> Option<Nanos> {
+    pub(super) fn next(&self, now: Nanos, profile: &Profile) -> Option<Nanos> {
         if let Some(running) = &self.running {
             return Some(running.at);
         }
         let head = self.queue.front()?;
         let open = !head.gated || self.gate.is_none_or(|gate| head.seq < gate);
-        open.then(|| now.max(self.free).max(head.at))
+        // The wait for the gate is an operation of the stream's, as the progress write before it.
+        let wait = if head.gated { profile.stream_write_cost } else { Nanos::ZERO };
+        open.then(|| now.max(self.free).max(self.followed.max(head.at) + wait))
     }
 
     /// Does it. Nobody else does anything before `horizon`.
@@ -102,10 +109,12 @@ impl<'a> Gpu<'a> {
         };
         match running.stage {
             Stage::Over => {
-                let (stream, seq) = (running.stream, running.seq);
+                let Running { stream, seq, told, .. } = *running;
                 self.running = None;
                 (self.finished, self.finished_at) = (seq, now);
-                self.free = now + memory.profile().kernel_gap;
+                let profile = memory.profile();
+                self.free = now + profile.kernel_gap;
+                self.followed = if told { now + profile.stream_write_cost } else { now };
                 Ok(Happened::Finished(stream, seq))
             }
             Stage::Faulted(resume_at) => {
@@ -128,8 +137,9 @@ impl<'a> Gpu<'a> {
     }
 
     fn start(&mut self, memory: &UnifiedMemory, now: Nanos) {
-        let Some(Issued { seq, work, at, .. }) = self.queue.pop_front() else { return };
-        self.stood += now.saturating_sub(self.free.max(at));
+        let Some(Issued { seq, work, at, gated, told }) = self.queue.pop_front() else { return };
+        let wait = if gated { memory.profile().stream_write_cost } else { Nanos::ZERO };
+        self.stood += now.saturating_sub(self.free.max(self.followed.max(at) + wait));
         let touches = work.touches.iter().map(|touch| Touch {
             range: touch.range,
             write: touch.access.writes(),
@@ -140,6 +150,6 @@ impl<'a> Gpu<'a> {
         let bytes = Bytes(touches.iter().map(|touch| touch.range.len.0).sum());
         let time = work.time.unwrap_or_else(|| memory.profile().kernel_time(bytes, 0.0, Precision::Fp32));
         let run = KernelRun::new(GPU, accessor, &touches, time);
-        self.running = Some(Running { seq, stream: work.stream, run, at: now, stage: Stage::Walks });
+        self.running = Some(Running { seq, stream: work.stream, told, run, at: now, stage: Stage::Walks });
     }
 }

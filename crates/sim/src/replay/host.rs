@@ -1,6 +1,6 @@
 //! The host in a replay: the program's calls, one after the other.
 //!
-//! A call comes when the one before it has had its time, what the device profile says or what lay between them in the trace, whichever is longer. A
+//! A call comes when the one before it has had its time, which is what the device profile says, and the host its own time, which is the trace's. A
 //! launch waits while the GPU's queue is full, and a wait of the program's until the GPU is idle. Launches and copies that are issued while the core is asleep
 //! have places, too, but it is not told of them.
 
@@ -93,8 +93,8 @@ impl<'a> Host<'a> {
                 Nanos::ZERO
             }
             Does::Issue(work) => {
-                self.issue(work, now, mind, gpu);
-                if work.what == What::Copy { self.call } else { self.launch }
+                let ours = self.issue(work, now, mind, gpu);
+                Nanos(self.call.0 * ours) + if work.what == What::Copy { self.call } else { self.launch }
             }
             Does::Wait => self.call,
             Does::Iteration => {
@@ -104,11 +104,12 @@ impl<'a> Host<'a> {
         };
         self.at += 1;
         let own = steps.get(self.at).map_or(Nanos::ZERO, |next| next.own);
-        self.ready = now + took.max(own);
+        self.ready = now + took + own;
         Ok(())
     }
 
-    fn issue<T: Thinks>(&mut self, work: &'a Work, now: Nanos, mind: &mut Mind<T>, gpu: &mut Gpu<'a>) {
+    /// Answers how many calls of ours come with it: the progress write, and the wait at the gate.
+    fn issue<T: Thinks>(&mut self, work: &'a Work, now: Nanos, mind: &mut Mind<T>, gpu: &mut Gpu<'a>) -> u64 {
         self.issued = self.issued.plus(1);
         let (seq, stream) = (self.issued, work.stream);
         let awake = mind.thinks.awake();
@@ -124,6 +125,7 @@ impl<'a> Host<'a> {
             What::Launch { .. } | What::Copy => {}
         }
         let gated = awake && self.gate && work.what != What::Copy;
-        gpu.issue(Issued { seq, work, at: now, gated });
+        gpu.issue(Issued { seq, work, at: now, gated, told: awake });
+        u64::from(awake) + u64::from(gated)
     }
 }

@@ -4,9 +4,12 @@
 //! a launch touches, as no recorder on a GPU can, its pointers stand for it: each reaches from where it points to the end of its PT block, or of
 //! its allocation, and is read and written. Where it does not say how long, the GPU's memory bandwidth does.
 //!
-//! The host's *own time* before a step is what lies between its call and the one before it, without waiting. Threads may have been out of
-//! order: then it is zero.
+//! The host's *own time* before a step is what lies between its call and the one before it, without waiting and without what calls cost, which the
+//! trace's clock leaves out. Threads may have been out of order: then it is zero.
+//!
+//! A trace without marks is given them where it repeats itself ([`super::iterations`]).
 
+use super::iterations;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, StreamSlot};
 use deepum_trace::event::{Access, Event, Header, Launch, NameId, Record, Touch};
 use deepum_trace::program::{FromEventsError, Recorded, from_events};
@@ -22,6 +25,8 @@ pub struct Script {
     pub names: Vec<Box<str>>,
     /// In the host's order.
     pub steps: Vec<Step>,
+    /// Calls and notices that the recorder lost.
+    pub lost: u64,
 }
 
 /// One call of the host.
@@ -91,7 +96,7 @@ pub enum ScriptError<E> {
     #[error("{0}")]
     Read(E),
     /// There is nothing to time.
-    #[error("{marks} iteration marks in the trace: two at least are needed")]
+    #[error("{marks} iteration marks in the trace: two at least are needed, or none and launches that repeat")]
     NoIteration {
         /// How many there are.
         marks: u32,
@@ -111,10 +116,9 @@ impl Script {
         for record in records {
             making.take(record.map_err(ScriptError::Read)?);
         }
-        match making.marks {
-            marks @ 0..=1 => Err(ScriptError::NoIteration { marks }),
-            _ => Ok(Self { header, names: making.names, steps: making.steps }),
-        }
+        let Making { names, mut steps, marks, lost, .. } = making;
+        let timed = if marks == 0 { iterations::mark(&mut steps) } else { marks > 1 };
+        if timed { Ok(Self { header, names, steps, lost }) } else { Err(ScriptError::NoIteration { marks }) }
     }
 
     /// How many iterations it has.
@@ -166,6 +170,7 @@ struct Making {
     /// By place, from 1: which step it is.
     places: Vec<usize>,
     marks: u32,
+    lost: u64,
     now: Nanos,
     allocations: BTreeMap<DevAddr, Bytes>,
     pt_blocks: BTreeMap<DevAddr, Bytes>,
@@ -177,6 +182,7 @@ impl Making {
             Event::Name { name } => return self.names.push(name),
             Event::Touched { launch, touches } => return self.at(launch, |work| work.touches = touches),
             Event::Time { launch, time } => return self.at(launch, |work| work.time = Some(time)),
+            Event::Lost { events } => return self.lost = self.lost.saturating_add(events),
             Event::Alloc { range } => {
                 self.allocations.insert(range.start, range.len);
                 Does::Alloc(range)
