@@ -9,7 +9,7 @@ use deepum_core::units::{Bytes, Nanos};
 #[derive(Clone, Debug)]
 pub(crate) struct Engine {
     busy_until: Nanos,
-    pub(crate) bytes_per_second: f64,
+    bytes_per_second: f64,
     per_copy: Nanos,
 }
 

@@ -275,9 +275,7 @@ impl KernelRun {
             room -= fault.pages.count();
             !fault.pages.is_empty()
         });
-        let later: u64 = self.phases[self.at_phase + 1..].iter().map(|later| later.time).sum();
-        let left = Nanos(phase.time - self.walked + later);
-        let served = mem.serve(self.device, &self.faults, self.copy_engine, at, left);
+        let served = mem.serve(self.device, &self.faults, self.copy_engine, at);
         // The page that began the batch is touched as soon as the warps run again, whatever else has happened.
         let (operand, page) = first;
         let o = &mut self.operands[operand];

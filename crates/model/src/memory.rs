@@ -25,12 +25,6 @@ pub struct Options {
     pub host_memory: Option<Bytes>,
     /// What takes in what finds no room in host memory.
     pub ssd: Option<Ssd>,
-    /// Whether pages that never had contents come over the link when they are touched, as in the simulator that G10 was published with, instead of being made
-    /// where that happens.
-    pub new_pages_cross_link: bool,
-    /// Whether a kernel computes while the pages it faulted on come, as in that simulator: it waits only as long as their bytes take over an idle link, and ends no
-    /// sooner than they are there.
-    pub computes_meanwhile: bool,
     /// Whether to keep [`PageOp`]s (for devices with real bytes). They must then be taken.
     pub page_ops: bool,
 }
@@ -38,15 +32,7 @@ pub struct Options {
 impl Default for Options {
     /// One device, nothing overridden, no page operations.
     fn default() -> Self {
-        Self {
-            devices: 1,
-            memory: None,
-            host_memory: None,
-            ssd: None,
-            computes_meanwhile: false,
-            new_pages_cross_link: false,
-            page_ops: false,
-        }
+        Self { devices: 1, memory: None, host_memory: None, ssd: None, page_ops: false }
     }
 }
 
@@ -160,8 +146,6 @@ pub struct UnifiedMemory {
     pub(crate) host_pinned: Bytes,
     pub(crate) host_copies: Bytes,
     pub(crate) drive: Option<Drive>,
-    pub(crate) computes_meanwhile: bool,
-    pub(crate) new_pages_cross_link: bool,
     pub(crate) notices: Vec<Notice>,
     page_ops: Option<Vec<PageOp>>,
 }
@@ -191,8 +175,6 @@ impl UnifiedMemory {
             host_pinned: Bytes::ZERO,
             host_copies: Bytes::ZERO,
             drive: options.ssd.map(Drive::new),
-            computes_meanwhile: options.computes_meanwhile,
-            new_pages_cross_link: options.new_pages_cross_link,
             notices: Vec::new(),
             page_ops: options.page_ops.then(Vec::new),
         }

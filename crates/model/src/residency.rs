@@ -140,12 +140,7 @@ impl UnifiedMemory {
             nowhere = nowhere.without(here);
             arrives = arrives.max(self.copy_across(other, d, slot, here, cause, earliest));
         }
-        if !nowhere.is_empty() && self.new_pages_cross_link && cause != MigrationCause::User {
-            let device = &mut self.devices[d];
-            arrives = arrives.max(device.h2d.copy(earliest, nowhere.bytes()).1);
-            device.totals.bytes_in.add(cause, nowhere.bytes());
-            self.op(nowhere, |pages| PageOp::Populated { block: id, pages, place: to });
-        } else if !nowhere.is_empty() {
+        if !nowhere.is_empty() {
             // The driver clears new pages with the copy engine's memset (facts 4.3), at memory speed.
             arrives = arrives.max(earliest + time_of(nowhere.bytes(), self.profile.memory_bandwidth));
             self.devices[d].totals.bytes_populated += nowhere.bytes();

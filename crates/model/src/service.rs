@@ -5,13 +5,12 @@
 //! warps are replayed. Under the default policy the rest of the fault buffer is flushed, so that pages left
 //! out fault again.
 
-use crate::engines::time_of;
 use crate::memory::{ModelError, UnifiedMemory};
 use crate::notice::{FaultAccess, Notice};
 use crate::pages::PageMask;
 use crate::prefetch;
 use deepum_core::event::MigrationCause;
-use deepum_core::units::{Bytes, DeviceId, Nanos};
+use deepum_core::units::{DeviceId, Nanos};
 
 /// The faults of one batch that fell into one block.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +47,7 @@ impl UnifiedMemory {
         (self.profile.batch_entries * 100 / self.profile.entries_per_page_percent).max(1)
     }
 
-    /// Serves `faults`, which happened at `at` in a kernel that has `left` to compute. Pages that are already on their way are reported like the
+    /// Serves `faults`, which happened at `at`. Pages that are already on their way are reported like the
     /// others, and waited for, but not ordered again.
     ///
     /// # Errors
@@ -59,7 +58,6 @@ impl UnifiedMemory {
         faults: &[Faulted],
         copy_engine: bool,
         at: Nanos,
-        left: Nanos,
     ) -> Result<Served, ModelError> {
         let d = self.device_index(device)?;
         let extra = u64::from(self.profile.entries_per_page_percent.saturating_sub(100));
@@ -73,8 +71,6 @@ impl UnifiedMemory {
 
         let mut cpu = at + self.profile.batch_cost + Nanos(self.profile.entry_cost.0 * entries);
         let mut noticed = cpu;
-        // Bytes that come from host memory or are new, and from the SSD.
-        let mut coming = (Bytes::ZERO, Bytes::ZERO);
         // The last to arrive, and what it waits for.
         let mut last = (cpu, Awaited::Link);
         for fault in faults {
@@ -104,13 +100,7 @@ impl UnifiedMemory {
             let threshold = self.profile.prefetch_threshold_percent;
             let along = prefetch::along_with(missing, on.resident, threshold);
             let cause = MigrationCause::Coherence;
-            let on_ssd = missing & self.blocks[fault.slot].ssd;
-            let from_ssd = !on_ssd.is_empty();
-            let mut from_host = missing.without(on_ssd);
-            if !self.new_pages_cross_link {
-                from_host = from_host & self.blocks[fault.slot].host;
-            }
-            coming = (coming.0 + from_host.bytes(), coming.1 + on_ssd.bytes());
+            let from_ssd = missing.meets(&self.blocks[fault.slot].ssd);
             let end = self.bring_in(d, fault.slot, missing, along, cause, &mut cpu)?;
             if end > last.0 {
                 let free = self.devices[d].on[fault.slot].chunk_free;
@@ -118,17 +108,7 @@ impl UnifiedMemory {
             }
         }
         let (arrived, awaited) = last;
-        let resume_at = match self.computes_meanwhile {
-            false => cpu.max(arrived),
-            true => (cpu + self.alone(coming)).max(arrived.saturating_sub(left)),
-        };
-        if self.computes_meanwhile {
-            // They were waited for, as far as they are.
-            for fault in faults {
-                let on = &mut self.devices[d].on[fault.slot];
-                on.in_flight = on.in_flight.without(fault.pages);
-            }
-        }
+        let resume_at = cpu.max(arrived);
         let totals = &mut self.devices[d].totals;
         totals.stall_fault_work += cpu - at;
         totals.stall_copies += resume_at - cpu;
@@ -144,17 +124,5 @@ impl UnifiedMemory {
         }
         self.notices.push(Notice::GpuFaultReplay { device, batch, at: resume_at });
         Ok(Served { batch, noticed, resume_at })
-    }
-
-    /// How long bytes from the host and from the SSD take where nothing else moves: side by side, and the link carries both.
-    fn alone(&self, (host, ssd): (Bytes, Bytes)) -> Nanos {
-        let link = self.profile.h2d_bandwidth;
-        match self.drive.as_ref().filter(|_| ssd > Bytes::ZERO) {
-            None => time_of(host, link),
-            Some(drive) => {
-                let rate = drive.read_rate().min(link / 2.0);
-                time_of(ssd, rate).max(time_of(host, link - rate))
-            }
-        }
     }
 }

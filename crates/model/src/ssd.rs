@@ -32,11 +32,6 @@ impl Drive {
         Self { read: Engine::new(ssd.read, Nanos::ZERO), write: Engine::new(ssd.write, Nanos::ZERO) }
     }
 
-    /// Bytes a second from it.
-    pub(crate) const fn read_rate(&self) -> f64 {
-        self.read.bytes_per_second
-    }
-
     /// A copy that the link has from `begin` to `end`; the answer is when it is really over.
     pub(crate) fn beside(&mut self, reads: bool, begin: Nanos, end: Nanos, bytes: Bytes) -> Nanos {
         let engine = if reads { &mut self.read } else { &mut self.write };

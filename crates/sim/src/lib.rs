@@ -6,6 +6,7 @@
 //! | [`replay`] | a program again, under a policy, on a modelled GPU |
 //! | [`placement`] | its tensors where PyTorch's allocator would put them |
 //! | [`planner`] | planners that know the iteration in advance, and their schedules |
+//! | [`published`] | the simulator that G10 was published with, as a world of its own |
 //! | [`bound`] | how fast an iteration can be at most: a proven lower bound on its time |
 
 #![forbid(unsafe_code)]
@@ -13,5 +14,6 @@
 pub mod bound;
 pub mod placement;
 pub mod planner;
+pub mod published;
 pub mod replay;
 pub mod tiers;

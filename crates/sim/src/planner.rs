@@ -31,4 +31,4 @@ pub mod schedule;
 pub mod vitality;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -48,10 +48,6 @@ pub struct Setup {
     pub host: Bytes,
     /// What takes in what finds no room there.
     pub ssd: Option<Ssd>,
-    /// See [`Options`].
-    pub computes_meanwhile: bool,
-    /// See [`Options`].
-    pub new_pages_cross_link: bool,
     /// How the core is set up.
     pub engine: Config,
     /// Whether launches wait for what is on its way for them.
@@ -144,14 +140,8 @@ fn play<T: Thinks>(
     mut mind: Mind<T>,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<(Replayed, Mind<T>), ReplayError> {
-    let options = Options {
-        memory: Some(setup.memory),
-        host_memory: Some(setup.host),
-        ssd: setup.ssd,
-        computes_meanwhile: setup.computes_meanwhile,
-        new_pages_cross_link: setup.new_pages_cross_link,
-        ..Options::default()
-    };
+    let options =
+        Options { memory: Some(setup.memory), host_memory: Some(setup.host), ssd: setup.ssd, ..Options::default() };
     let mut memory = UnifiedMemory::new(&setup.profile, &options);
     let mut gpu = Gpu::default();
     let mut host = Host::new(script, &setup.profile, setup.gate);

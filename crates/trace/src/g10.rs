@@ -80,7 +80,7 @@ pub enum G10Error {
 }
 
 /// What faults add to a kernel's time, as they were measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct FaultCost {
     /// If all inputs fault: `PF - InputPF`.
     pub input: Nanos,

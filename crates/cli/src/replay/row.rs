@@ -6,7 +6,7 @@ use deepum_core::units::{Bytes, Nanos};
 use deepum_sim::replay::Replayed;
 use serde::Serialize;
 
-/// One replay. Figures are of the last iteration, or of the fastest if that is asked for; there are none where it did not get there.
+/// One replay. Figures are of the last iteration, or of the one that counts; there are none where it did not get there.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
     pub trace: String,
@@ -72,17 +72,8 @@ impl Row {
     }
 
     /// One that did. `ideal` and `bound`: how long an iteration takes then, where that is known.
-    pub fn new(
-        trace: &str,
-        policy: &str,
-        replayed: &Replayed,
-        fastest: bool,
-        ideal: Option<Nanos>,
-        bound: Option<Nanos>,
-    ) -> Self {
-        let counts =
-            if fastest { replayed.iterations.iter().min_by_key(|one| one.time) } else { replayed.iterations.last() };
-        let Some(last) = counts else { return Self::broken(trace, policy, Outcome::Failed) };
+    pub fn new(trace: &str, policy: &str, replayed: &Replayed, ideal: Option<Nanos>, bound: Option<Nanos>) -> Self {
+        let Some(last) = replayed.iterations.last() else { return Self::broken(trace, policy, Outcome::Failed) };
         let share = |best: Option<Nanos>| best.map(|best| best.0 as f64 / last.time.0.max(1) as f64);
         let totals = &last.totals;
         let late = last.gate + totals.stall_late;

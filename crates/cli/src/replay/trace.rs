@@ -1,6 +1,6 @@
 //! Where a trace comes from: one of G10's profiles, or a file.
 
-use super::Placement;
+use super::life::Placement;
 use anyhow::{Context, Result, bail};
 use deepum_core::units::Bytes;
 use deepum_sim::replay::Script;
@@ -50,6 +50,14 @@ impl Trace {
         match self {
             Self::G10(_) => Placement::Pytorch,
             Self::File(_) => Placement::Trace,
+        }
+    }
+
+    /// Reads it as the profile that it must be.
+    pub fn profile(&self) -> Result<Profile> {
+        match self {
+            Self::G10(name) => Ok(Profile::read(name)?),
+            Self::File(path) => bail!("{}: g10-compat plays G10's profiles only, g10:DIR:MODEL:BATCH", path.display()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is no driver's rule: the SSD behind the host, and the published simulator's faults.
+//! What is no driver's rule: the SSD behind the host.
 
 use super::*;
 use deepum_model::Ssd;
@@ -64,36 +64,4 @@ fn without_an_ssd_a_full_host_is_out_of_memory() {
     mem.migrate(blocks(0, 1), ON_GPU, Nanos::ZERO).unwrap();
     let refused = mem.migrate(blocks(1, 1), ON_GPU, Nanos::ZERO);
     assert!(matches!(refused, Err(ModelError::OutOfMemory { place: Place::Host, .. })), "{refused:?}");
-}
-
-#[test]
-fn new_pages_that_are_touched_may_cross_the_link() {
-    let mut mem = node_with(Options { new_pages_cross_link: true, ..Options::default() });
-    let ready = mem.migrate(blocks(0, 4), ON_GPU, Nanos::ZERO).unwrap().done;
-    run(&mut mem, &[touch(blocks(4, 1))], ready);
-    let totals = mem.totals(GPU);
-    assert_eq!((totals.bytes_in.total(), totals.bytes_populated), (Bytes::mib(2), Bytes::mib(8)));
-}
-
-#[test]
-fn a_kernel_may_compute_while_what_it_faulted_on_comes() {
-    let ends = |computes_meanwhile: bool| {
-        let memory = Some(Bytes(2 * UmBlock::SIZE.0));
-        let mut mem = node_with(Options { memory, computes_meanwhile, ..Options::default() });
-        // What leaves is in the way of what comes, so that it comes later than over an idle link.
-        let filled = mem.migrate(blocks(0, 2), ON_GPU, Nanos::ZERO).unwrap().done;
-        let mut kernel = KernelRun::new(GPU, Accessor::Kernel, &[touch(pages(4, 0, 1))], Nanos(SECOND));
-        let mut now = filled;
-        let (mut resumed, mut faults) = (Nanos::ZERO, 0);
-        loop {
-            match kernel.step(&mut mem, now, Nanos(u64::MAX)) {
-                Step::Faulted { resume_at, .. } => (now, resumed, faults) = (resume_at, resume_at, faults + 1),
-                Step::Done { at } => return (resumed - filled, at - filled, faults),
-                other => panic!("{other:?}"),
-            }
-        }
-    };
-    let ((waits, ends_late, one), (sooner, ends_sooner, too)) = (ends(false), ends(true));
-    assert_eq!((one, too), (1, 1), "what it does not wait for is no fault again");
-    assert!(sooner < waits && ends_late - waits == ends_sooner - sooner, "{sooner:?} {waits:?}");
 }

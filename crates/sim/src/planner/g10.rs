@@ -6,17 +6,7 @@
 //! SSD is saturated then and the host has room. It comes back at its latest safe time, and after all are chosen each fetch is moved forward as
 //! far as memory allows.
 //!
-//! The published simulator (`platformxlab/G10` at de2c8c6) does not do quite what the paper says. Where they differ, a parameter says which:
-//!
-//! | | [`G10::PAPER`] | [`G10::PUBLISHED`] |
-//! | --- | --- | --- |
-//! | [`G10::line`] | all of the GPU | 99 % of it |
-//! | [`G10::rank`] | pressure reduced, over the time of the transfers | time under pressure, times size; costs do not count |
-//! | [`G10::slack`] | the two transfers must fit | to the SSD only if idle 2.5 times as long as one transfer takes; else to the host |
-//!
-//! Our reading, where neither binds: a global's period that goes over the end is planned as any other (the published code plans it without
-//! looking at the channels); a period counts as away between the two transfers as the ledger has them now (the published code: from the middle
-//! of one to the middle of the other). The latencies that the published code adds (45 us of system, 20 us of SSD) are those of [`Tiers`].
+//! The authors' code plans by other rules, which are in [`crate::published::g10`].
 //!
 //! Choosing is a lazy greedy: a period's rank never rises, as pressure falls and channels fill, so ranks in a heap are upper bounds, and one that
 //! is still the greatest when it is worked out again is the greatest of all.
@@ -55,33 +45,16 @@ impl Targets {
     }
 }
 
-/// What makes a period the next to choose.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rank {
-    /// Pressure that being away reduces, in byte-seconds, over the time of its two transfers.
-    BenefitOverCost,
-    /// Its size, times the time it is away under pressure.
-    Area,
-}
-
-/// The planner and its parameters.
+/// The planner.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct G10 {
     /// Where tensors may go.
     pub targets: Targets,
-    /// Pressure begins at this many percent of the GPU.
-    pub line: u32,
-    /// What is chosen first.
-    pub rank: Rank,
-    /// A tensor goes to the SSD only if idle for longer than this many percent of what one transfer takes alone.
-    pub slack: u32,
 }
 
 impl G10 {
     /// As the paper has it.
-    pub const PAPER: Self = Self { targets: Targets::SsdThenHost, line: 100, rank: Rank::BenefitOverCost, slack: 200 };
-    /// As the published simulator has it.
-    pub const PUBLISHED: Self = Self { targets: Targets::SsdThenHost, line: 99, rank: Rank::Area, slack: 250 };
+    pub const PAPER: Self = Self { targets: Targets::SsdThenHost };
 
     /// Plans one iteration.
     ///
@@ -93,21 +66,11 @@ impl G10 {
         }
         touched(program, tiers.gpu)?;
         let times = ideal_times(program);
-        let mut choice = Choice {
-            how: *self,
-            line: percent(tiers.gpu, self.line),
-            ledger: Ledger::new(program, tiers, &times),
-            times,
-        };
+        let mut choice = Choice { how: *self, line: tiers.gpu, ledger: Ledger::new(program, tiers, &times), times };
         let mut absences = choice.choose(&periods(program, &choice.times));
         absence::eager(&mut choice.ledger, &mut absences, choice.line, |_| 0);
         absence::plan(program, &choice.ledger, &absences)
     }
-}
-
-/// So many percent of it.
-fn percent(of: Bytes, percent: u32) -> Bytes {
-    Bytes(u64::try_from(u128::from(of.0) * u128::from(percent) / 100).unwrap_or(u64::MAX))
 }
 
 struct Choice {
@@ -165,7 +128,7 @@ impl Choice {
         chosen
     }
 
-    /// The rank on the tier where it is greatest: whether the SSD is saturated is asked only when the period's turn has come.
+    /// Pressure that being away reduces, in byte-seconds, over the time of the two transfers, on the tier where it is greatest: whether the SSD is saturated is asked only when the period's turn has come.
     fn rank(&self, period: Period) -> f64 {
         let away = self.how.targets.tiers().iter().filter_map(|&tier| Absence::safe(&self.ledger, period, tier));
         away.map(|absence| self.rank_of(&absence)).fold(0.0, f64::max)
@@ -173,16 +136,12 @@ impl Choice {
 
     fn rank_of(&self, absence: &Absence) -> f64 {
         let Period { size, .. } = absence.period;
-        let (mut reduced, mut pressed) = (0u128, 0u64);
+        let mut reduced = 0u128;
         for kernel in absence.free(self.ledger.kernels()).kernels(self.ledger.kernels()) {
-            let (over, time) = (self.ledger.resident()[kernel].saturating_sub(self.line), self.times[kernel].0);
-            reduced += u128::from(over.min(size).0) * u128::from(time);
-            pressed += if over > Bytes::ZERO { time } else { 0 };
+            let over = self.ledger.resident()[kernel].saturating_sub(self.line);
+            reduced += u128::from(over.min(size).0) * u128::from(self.times[kernel].0);
         }
-        match self.how.rank {
-            Rank::Area => size.0 as f64 * pressed as f64,
-            Rank::BenefitOverCost => reduced as f64 / self.transfers(absence.tier, size).0 as f64,
-        }
+        reduced as f64 / self.transfers(absence.tier, size).0 as f64
     }
 
     /// What the two transfers take when they have the channel alone.
@@ -196,10 +155,7 @@ impl Choice {
             let allowed = self.how.targets.tiers().contains(&tier);
             allowed.then(|| Absence::safe(&self.ledger, period, tier)).flatten()
         };
-        let long = self.ledger.tiers().ssd.is_some_and(|ssd| {
-            let one = u128::from(ssd.out.time(period.size).0);
-            u128::from(period.time.0) * 100 > one * u128::from(self.how.slack)
-        });
+        let long = self.ledger.tiers().ssd.is_some_and(|ssd| period.time.0 / 2 > ssd.out.time(period.size).0);
         let ssd = open(Tier::Ssd).filter(|_| long);
         let full = self.ledger.saturated(Direction::Out, Tier::Ssd, period.size, &self.times, period.idle);
         if full { open(Tier::Host).or(ssd) } else { ssd.or_else(|| open(Tier::Host)) }

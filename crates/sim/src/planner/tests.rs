@@ -3,53 +3,54 @@
 //! In these, a channel of 1,000,000,000 B/s moves one byte in a nanosecond.
 
 use super::flashneuron;
-use super::g10::{G10, Rank, Targets};
+use super::g10::{G10, Targets};
 use super::most::Most;
 use super::oracle;
 use super::play::{Played, play};
 use super::schedule::{Failure, Kind, Outcome, Schedule};
+use crate::published::{self, World};
 use crate::tiers::{Duplex, Pipe, Rate, Tier, Tiers};
 use deepum_core::units::{Bytes, Nanos};
 use deepum_trace::program::{Kernel, Life, Program, Tensor, TensorId};
 use proptest::prelude::*;
 
-pub(super) fn global(size: u64) -> Tensor {
+pub(crate) fn global(size: u64) -> Tensor {
     Tensor { size: Bytes(size), life: Life::Global }
 }
 
-pub(super) fn intermediate(size: u64) -> Tensor {
+pub(crate) fn intermediate(size: u64) -> Tensor {
     Tensor { size: Bytes(size), life: Life::Intermediate }
 }
 
-pub(super) fn kernel(time: u64, reads: &[u32], writes: &[u32]) -> Kernel {
+pub(crate) fn kernel(time: u64, reads: &[u32], writes: &[u32]) -> Kernel {
     let ids = |numbers: &[u32]| numbers.iter().copied().map(TensorId).collect();
     Kernel { name: "k".into(), time: Nanos(time), reads: ids(reads), writes: ids(writes) }
 }
 
-pub(super) fn program(kernels: Vec<Kernel>, tensors: Vec<Tensor>) -> Program {
+pub(crate) fn program(kernels: Vec<Kernel>, tensors: Vec<Tensor>) -> Program {
     Program::new(kernels, tensors).unwrap()
 }
 
 /// Rates in bytes per second, without latency.
-pub(super) fn duplex(out: u64, back: u64) -> Duplex {
+pub(crate) fn duplex(out: u64, back: u64) -> Duplex {
     let pipe = |rate| Pipe { rate: Rate(rate), latency: Nanos::ZERO };
     Duplex { out: pipe(out), back: pipe(back) }
 }
 
 /// One byte per nanosecond.
-pub(super) const BYTE_PER_NS: u64 = 1_000_000_000;
+pub(crate) const BYTE_PER_NS: u64 = 1_000_000_000;
 
 /// A host that is large enough behind a byte per nanosecond each way, and no SSD.
-pub(super) fn tiers(gpu: u64) -> Tiers {
+pub(crate) fn tiers(gpu: u64) -> Tiers {
     Tiers { gpu: Bytes(gpu), host: Bytes(1 << 40), link: duplex(BYTE_PER_NS, BYTE_PER_NS), ssd: None }
 }
 
 /// What moves, as written in tests: gap, tensor, kind.
-pub(super) fn moves(schedule: &Schedule) -> Vec<(u32, u32, Kind)> {
+pub(crate) fn moves(schedule: &Schedule) -> Vec<(u32, u32, Kind)> {
     schedule.moves().iter().map(|at| (at.gap, at.tensor.0, at.kind)).collect()
 }
 
-fn random_program() -> impl Strategy<Value = Program> {
+pub(crate) fn random_program() -> impl Strategy<Value = Program> {
     let tensor = (1u64..40, any::<bool>());
     let tensors = prop::collection::vec(tensor, 2..14);
     let touched = prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 1..4);
@@ -91,12 +92,19 @@ fn random_tiers() -> impl Strategy<Value = Tiers> {
 fn all(program: &Program, tiers: &Tiers) -> Vec<(&'static str, Outcome)> {
     let turn = u32::try_from(program.kernels().len() / 2).unwrap();
     let most = |tier| Most { tier, fault_back: Rate(BYTE_PER_NS / 4), fault_out: Rate(BYTE_PER_NS / 4) };
-    let g10 = |targets, rank| G10 { targets, rank, ..G10::PAPER };
+    let g10 = |targets| G10 { targets };
+    let world = tiers.ssd.map(|ssd| World {
+        gpu: tiers.gpu,
+        host: tiers.host,
+        link: tiers.link.back.rate,
+        ssd: ssd.back.rate,
+        ..World::PUBLISHED
+    });
     vec![
-        ("g10, SSD", g10(Targets::Ssd, Rank::BenefitOverCost).plan(program, tiers)),
-        ("g10, host", g10(Targets::Host, Rank::Area).plan(program, tiers)),
+        ("g10, SSD", g10(Targets::Ssd).plan(program, tiers)),
+        ("g10, host", g10(Targets::Host).plan(program, tiers)),
         ("g10", G10::PAPER.plan(program, tiers)),
-        ("g10, published", G10::PUBLISHED.plan(program, tiers)),
+        ("g10, published", world.map_or(Err(Failure::NoSsd), |world| published::g10::plan(program, &world))),
         ("most, SSD", most(Tier::Ssd).plan(program, tiers)),
         ("most, host", most(Tier::Host).plan(program, tiers)),
         ("flashneuron", flashneuron::plan(program, tiers, turn)),

@@ -45,16 +45,7 @@ fn script(does: Vec<Does>) -> Script {
 fn setup(policy: PolicyName, memory: Bytes) -> Setup {
     let profile = Profile::named("a100-40g").unwrap();
     let engine = Config::new(policy, memory);
-    Setup {
-        profile,
-        memory,
-        host: Bytes::gib(1),
-        ssd: None,
-        computes_meanwhile: false,
-        new_pages_cross_link: false,
-        engine,
-        gate: true,
-    }
+    Setup { profile, memory, host: Bytes::gib(1), ssd: None, engine, gate: true }
 }
 
 fn run(script: &Script, policy: PolicyName, memory: Bytes) -> Replayed {

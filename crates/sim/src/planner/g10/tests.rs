@@ -29,17 +29,9 @@ fn the_paper_weighs_relief_against_cost() {
     //   x costs 20 + 20 ns:  100 / 40 = 2.5
     //   y costs  5 +  5 ns:  100 / 10 = 10: y leaves. 30 B are resident in 3 and 4: no pressure left.
     // Earlier than kernel 5 there is no room for y: 30 + 5 in kernel 4.
-    let paper = G10 { targets: Targets::Host, ..G10::PAPER };
+    let paper = G10 { targets: Targets::Host };
     let plan = paper.plan(&two_that_would_do(), &tiers(30)).unwrap();
     assert_eq!((moves(&plan.schedule), plan.over), (vec![(2, 1, HOST), (5, 1, BACK)], Bytes::ZERO));
-}
-
-#[test]
-fn the_published_code_takes_the_largest_area() {
-    // Pressure begins at 99 % of 30 B, cut off: 29. x is away under pressure for 20 ns: 20 x 20 = 400; y: 5 x 20 = 100. x leaves, and leaves 15 B.
-    let published = G10 { targets: Targets::Host, ..G10::PUBLISHED };
-    let plan = published.plan(&two_that_would_do(), &tiers(30)).unwrap();
-    assert_eq!((moves(&plan.schedule), plan.over), (vec![(1, 0, HOST), (5, 0, BACK)], Bytes::ZERO));
 }
 
 /// Ten kernels of 10 ns; on a GPU of 20 B, 20 B too much in kernels 4 and 5. x and y of 10 B are idle in 1 to 8, z of 20 B is there in 4 and 5.
@@ -75,19 +67,9 @@ fn without_room_on_the_host_the_ssd_may_come_too_late() {
     let plan = G10::PAPER.plan(&two_that_must(), &with_ssd(9)).unwrap();
     assert_eq!((moves(&plan.schedule), plan.over), (vec![(1, 0, SSD), (6, 0, BACK)], Bytes(10)));
     // G10-GDS never asks for the host.
-    let gds = G10 { targets: Targets::Ssd, ..G10::PAPER };
+    let gds = G10 { targets: Targets::Ssd };
     assert_eq!(gds.plan(&two_that_must(), &with_ssd(1000)), Ok(plan));
     assert_eq!(gds.plan(&two_that_must(), &tiers(20)), Err(Failure::NoSsd));
-}
-
-#[test]
-fn who_is_idle_too_shortly_goes_to_the_host() {
-    // 80 ns idle, 20 ns a transfer: at four times and more both go to the host.
-    let slack = |slack| G10 { slack, ..G10::PAPER }.plan(&two_that_must(), &with_ssd(1000)).unwrap();
-    let left = |slack_percent| -> Vec<Kind> {
-        moves(&slack(slack_percent).schedule).into_iter().filter(|at| at.0 == 1).map(|at| at.2).collect()
-    };
-    assert_eq!((left(399), left(400)), (vec![SSD, HOST], vec![HOST, HOST]));
 }
 
 #[test]
@@ -103,7 +85,7 @@ fn a_weight_leaves_over_the_end_of_the_iteration() {
     ];
     let weight = crate::planner::tests::global(10);
     let program = program(kernels, vec![weight, intermediate(20), intermediate(20)]);
-    let plan = G10 { targets: Targets::Host, ..G10::PAPER }.plan(&program, &tiers(25)).unwrap();
+    let plan = G10 { targets: Targets::Host }.plan(&program, &tiers(25)).unwrap();
     assert_eq!((moves(&plan.schedule), plan.over), (vec![(1, 0, BACK), (3, 0, HOST)], Bytes::ZERO));
 }
 

@@ -1,0 +1,105 @@
+//! A replay in the world that G10 was published with (`deepum_sim::published`).
+
+use super::policy::{DEGREE, Planner, Policy};
+use super::row::Row;
+use crate::rows::Outcome;
+use clap::ValueEnum;
+use deepum_core::policy::PolicyName;
+use deepum_core::units::{Bytes, Nanos};
+use deepum_sim::published::{Guide, Right, World, g10, play};
+use deepum_sim::tiers::{Duplex, Pipe, Tiers};
+use deepum_trace::g10::Profile;
+
+/// Iterations that are played.
+const ITERATIONS: u32 = 2;
+
+/// What of that world can be put right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Mistake {
+    /// Measured fault times are cut to whole seconds, so that most faults cost just their bytes
+    Faults,
+    /// Without a plan what is dead stays, and leaves like all else
+    Dead,
+    /// What is new costs as much as a transfer
+    New,
+    /// The faster of two iterations counts, not the second
+    Fastest,
+}
+
+/// The world, and what of it is put right.
+#[derive(Clone, Copy, Debug)]
+pub struct Compat {
+    world: World,
+    fastest: bool,
+}
+
+impl Compat {
+    /// This world with these put right.
+    pub fn new(world: &World, put_right: &[Mistake]) -> Self {
+        let is = |mistake| put_right.contains(&mistake);
+        let right = Right { faults: is(Mistake::Faults), dead: is(Mistake::Dead), new: is(Mistake::New) };
+        Self { world: World { right, ..*world }, fastest: !is(Mistake::Fastest) }
+    }
+
+    /// Whether a policy can be played there: the core's, but for demand, know only UM blocks, and some plans need another executor.
+    pub const fn has(policy: Policy) -> bool {
+        match policy {
+            Policy::Core(name) => matches!(name, PolicyName::Demand),
+            Policy::DeepumPlus => true,
+            Policy::Planner(planner) => matches!(planner, Planner::G10 | Planner::Most | Planner::Oracle),
+        }
+    }
+
+    /// Plays a profile.
+    pub fn row(&self, profile: &Profile, policy: Policy) -> Row {
+        let (name, label) = (profile.name().point(), policy.to_string());
+        match self.played(profile, policy) {
+            Ok(row) => row,
+            Err(why) => {
+                eprintln!("deepum: {name}, {label}: {why}");
+                Row::broken(&name, &label, Outcome::Failed)
+            }
+        }
+    }
+
+    fn played(&self, profile: &Profile, policy: Policy) -> Result<Row, String> {
+        let program = profile.program();
+        let plan;
+        let guide = match policy {
+            Policy::Core(_) => Guide::Demand,
+            Policy::DeepumPlus => Guide::Window(DEGREE),
+            Policy::Planner(planner) => {
+                plan = match planner {
+                    Planner::G10 => g10::plan(program, &self.world).map_err(|why| why.to_string())?,
+                    _ => planner.plan(program, &self.tiers())?,
+                };
+                Guide::Plan(&plan.schedule)
+            }
+        };
+        let played = play(program, profile.faults(), &self.world, guide, ITERATIONS).map_err(|why| why.to_string())?;
+        let counts = if self.fastest { played.iter().min_by_key(|one| one.time) } else { played.last() };
+        let one = counts.ok_or("no iteration was played")?;
+        let [host_out, ssd_out] = one.out.map(Bytes::get);
+        let [host_back, ssd_back] = one.back.map(Bytes::get);
+        Ok(Row {
+            seconds: Some(one.time.0 as f64 / 1e9),
+            share_of_ideal: Some(program.ideal().0 as f64 / one.time.0.max(1) as f64),
+            bytes_h2d: Some(host_back + ssd_back),
+            bytes_d2h: Some(host_out + ssd_out),
+            bytes_ssd_read: Some(ssd_back),
+            bytes_ssd_write: Some(ssd_out),
+            peak_bytes: Some(one.peak.get()),
+            ..Row::broken(&profile.name().point(), &policy.to_string(), Outcome::Ok)
+        })
+    }
+
+    /// For planners of ours: with the room that they have in life.
+    fn tiers(&self) -> Tiers {
+        let way = |rate| {
+            let pipe = Pipe { rate, latency: Nanos::ZERO };
+            Duplex { out: pipe, back: pipe }
+        };
+        let World { gpu, host, link, ssd, .. } = self.world;
+        Tiers { gpu: super::life::planned(gpu), host, link: way(link), ssd: Some(way(ssd)) }
+    }
+}

@@ -1,0 +1,204 @@
+//! A replay as in life: over the model of a GPU's memory, by the core or by a plan (`deepum_sim::replay`).
+
+use super::policy::Policy;
+use super::row::Row;
+use super::trace::Trace;
+use crate::rows::Outcome;
+use anyhow::Result;
+use clap::ValueEnum;
+use deepum_core::engine::Config;
+use deepum_core::policy::PolicyName;
+use deepum_core::units::{Bytes, Nanos};
+use deepum_emu_device::config::Config as Device;
+use deepum_model::{Profile, Ssd};
+use deepum_sim::bound::{Limits, bound};
+use deepum_sim::placement::as_pytorch;
+use deepum_sim::replay::{ReplayError, Script, Setup, replay, replay_plan};
+use deepum_sim::tiers::{Duplex, Pipe, Rate, Tiers};
+use deepum_trace::program::Recorded;
+
+/// More than any program asks for.
+const UNLIMITED: Bytes = Bytes(64 << 40);
+
+/// Where tensors lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Placement {
+    /// Where PyTorch's caching allocator puts them
+    Pytorch,
+    /// Where the trace says
+    Trace,
+}
+
+/// Of the GPU's memory, what plans may fill: they fill it to the last byte with whole tensors, while blocks are shared, and some are always on their way.
+pub fn planned(memory: Bytes) -> Bytes {
+    Bytes(memory.0 / 100 * 97)
+}
+
+/// The GPU, its link, its host, and its SSD; and how traces are read.
+#[derive(Clone, Debug)]
+pub struct Life {
+    profile: Profile,
+    memory: Bytes,
+    host: Bytes,
+    ssd: Option<Ssd>,
+    iterations: u32,
+    placement: Option<Placement>,
+}
+
+/// What is said otherwise than in the GPU's profile.
+#[derive(Clone, Copy, Debug)]
+pub struct Otherwise {
+    /// Bytes.
+    pub host: Option<Bytes>,
+    /// Rates.
+    pub ssd: Option<Ssd>,
+    /// GB/s.
+    pub link: Option<f64>,
+    /// Of a profile that is repeated.
+    pub iterations: u32,
+    /// Where tensors lie, if not where they do in such a trace.
+    pub placement: Option<Placement>,
+}
+
+/// A trace that is ready to be replayed.
+pub struct Ready<'a> {
+    life: &'a Life,
+    name: String,
+    script: Script,
+    recorded: Result<Recorded, String>,
+    bound: Option<Nanos>,
+    ideal: Option<Nanos>,
+}
+
+impl Life {
+    /// Puts it together.
+    ///
+    /// # Errors
+    /// A scale that makes no profile.
+    pub fn new(gpu: &Device, otherwise: &Otherwise) -> Result<Self> {
+        let mut profile = Profile::scaled(&gpu.profile, &gpu.scale)?;
+        if let Some(rate) = otherwise.link {
+            (profile.h2d_bandwidth, profile.d2h_bandwidth) = (rate * 1e9, rate * 1e9);
+        }
+        let memory = gpu.memory.unwrap_or(profile.memory - profile.context);
+        let host = otherwise.host.or(gpu.host).unwrap_or(profile.host_memory);
+        let Otherwise { ssd, iterations, placement, .. } = *otherwise;
+        Ok(Self { profile, memory, host, ssd, iterations, placement })
+    }
+
+    /// Whether a policy can be replayed.
+    pub fn has(policy: Policy) -> bool {
+        policy != Policy::DeepumPlus
+    }
+
+    /// Reads a trace, works out its bound, and how fast it is with all the memory it wants. `say`: what is going on.
+    ///
+    /// # Errors
+    /// A trace that cannot be read or replayed.
+    pub fn ready(&self, trace: &Trace, say: &mut dyn FnMut(&str)) -> Result<Ready<'_>> {
+        let name = trace.to_string();
+        say(&format!("{name}: reading"));
+        let script = trace.open(self.iterations, self.memory)?;
+        if script.lost > 0 {
+            eprintln!(
+                "deepum: {name}: {} calls and notices of the program are missing: the recorder lost them",
+                script.lost
+            );
+        }
+        let script = match self.placement.unwrap_or(trace.placement()) {
+            Placement::Pytorch => as_pytorch(&script),
+            Placement::Trace => script,
+        };
+        say(&format!("{name}: bound"));
+        let recorded = script.last_iteration().map_err(|why| why.to_string());
+        let bound = recorded
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|recorded| bound(&recorded.program, &self.limits()).map_err(|why| why.to_string()));
+        if let Err(why) = &bound {
+            eprintln!("deepum: {name}: no bound: {why}");
+        }
+        let ideal =
+            replay(&script, &self.setup(PolicyName::Demand, UNLIMITED), launches(&name, "unlimited", say))?.iterations;
+        let (bound, ideal) = (bound.ok().map(|bound| bound.time), ideal.last().map(|last| last.time));
+        Ok(Ready { life: self, name, script, recorded, bound, ideal })
+    }
+
+    fn setup(&self, policy: PolicyName, memory: Bytes) -> Setup {
+        let engine = Config::new(policy, memory);
+        Setup { profile: self.profile.clone(), memory, host: self.host, ssd: self.ssd, engine, gate: true }
+    }
+
+    fn limits(&self) -> Limits {
+        let (h2d, d2h) = (whole(self.profile.h2d_bandwidth), whole(self.profile.d2h_bandwidth));
+        Limits { capacity: self.memory, h2d, d2h, copies_kept: true }
+    }
+
+    fn tiers(&self) -> Tiers {
+        let Limits { h2d, d2h, .. } = self.limits();
+        let pipe = |rate| Pipe { rate, latency: self.profile.per_transfer };
+        let ssd = self.ssd.map(|ssd| Duplex { out: pipe(whole(ssd.write)), back: pipe(whole(ssd.read)) });
+        Tiers { gpu: planned(self.memory), host: self.host, link: Duplex { out: pipe(d2h), back: pipe(h2d) }, ssd }
+    }
+}
+
+impl Ready<'_> {
+    /// Replays it.
+    pub fn row(&self, policy: Policy, say: &mut dyn FnMut(&str)) -> Row {
+        let label = policy.to_string();
+        match self.replayed(policy, launches(&self.name, &label, say)) {
+            Ok(replayed) => Row::new(&self.name, &label, &replayed, self.ideal, self.bound),
+            Err(Why::OutOfMemory) => Row::broken(&self.name, &label, Outcome::OutOfMemory),
+            Err(Why::Other(why)) => {
+                eprintln!("deepum: {}, {label}: {why}", self.name);
+                Row::broken(&self.name, &label, Outcome::Failed)
+            }
+        }
+    }
+
+    fn replayed(&self, policy: Policy, progress: impl FnMut(u64, u64)) -> Result<deepum_sim::replay::Replayed, Why> {
+        match policy {
+            Policy::Core(policy) => Ok(replay(&self.script, &self.life.setup(policy, self.life.memory), progress)?),
+            Policy::DeepumPlus => Err(Why::Other("it is simulated in no other world than g10-compat".to_owned())),
+            Policy::Planner(planner) => {
+                let recorded = self.recorded.as_ref().map_err(|why| Why::Other(why.clone()))?;
+                let plan = planner.plan(&recorded.program, &self.life.tiers()).map_err(Why::Other)?;
+                let setup = self.life.setup(PolicyName::Demand, self.life.memory);
+                Ok(replay_plan(&self.script, &setup, recorded, &plan.schedule, progress)?)
+            }
+        }
+    }
+}
+
+/// Says how far a replay is; not at each launch, since looking at a clock costs as much as one.
+fn launches<'a>(name: &'a str, policy: &'a str, say: &'a mut dyn FnMut(&str)) -> impl FnMut(u64, u64) + 'a {
+    move |done, all| {
+        if done.is_multiple_of(256) {
+            say(&format!("{name}: {policy}: {done} of {all} launches"));
+        }
+    }
+}
+
+/// Why a replay has no figures.
+enum Why {
+    OutOfMemory,
+    Other(String),
+}
+
+impl From<ReplayError> for Why {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::OutOfMemory { .. } => Self::OutOfMemory,
+            ReplayError::Trace(_) | ReplayError::Stuck { .. } => Self::Other(error.to_string()),
+        }
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float to integer cast saturates, and no link is as fast"
+)]
+const fn whole(bytes_per_second: f64) -> Rate {
+    Rate(bytes_per_second as u64)
+}

@@ -1,0 +1,207 @@
+//! The world that G10 was published with: how a program would do there, under a guide.
+//!
+//! Problem: G10's figures (MICRO'23, Figures 11 and 15) come from a simulator whose faults, evictions and link are not life's. To be compared with them, a policy
+//! has to be played by its rules.
+//! Idea: the rules as the code has them (G10's artifact, commit de2c8c6, `src/simulationEvents.cc`, `src/simulationComponents.cc`), but with bytes of whole tensors
+//! instead of pages one by one: which of a tensor's pages are where makes no difference to anything. What a policy decides comes in from outside ([`Guide`]).
+//!
+//! A kernel begins when the one before ends; what it touches and nobody has asked for faults then. It ends when all is there, but not before its own time is over
+//! and the time that its faults are taken to cost ([`cost`]). The link works in batches of [`BATCH`], in a fixed order of queues ([`link`]). What arrived longest
+//! ago leaves first ([`memory`]).
+//!
+//! Four things in it are no decision, but mistakes or conveniences. [`Right`] puts them right, one by one:
+//!
+//! | | as published | put right |
+//! | --- | --- | --- |
+//! | [`Right::faults`] | measured times with faults are cut to whole seconds before they are used | used as measured |
+//! | [`Right::dead`] | plain unified memory and DeepUM+ never free anything: what is dead stays, and under the former is written out like all else | memory is free after the last use |
+//! | [`Right::new`] | the first touch of what never had contents costs as much as a transfer | it costs the room that it needs |
+//! | (the caller's) | the faster of two iterations counts, which may be the first | the last |
+//!
+//! Invariants: no more is on the GPU than it has, no more on the host than it has; a tensor's bytes are each in one place or on one way; the order of everything is
+//! fixed, so that the same is played always.
+//!
+//! Not here: UM blocks, the host's calls, launch queues. The replay has these.
+
+mod cost;
+pub mod g10;
+mod guide;
+mod link;
+mod memory;
+#[cfg(test)]
+mod tests;
+
+pub use guide::Guide;
+
+use crate::planner::play::Played;
+use crate::planner::schedule::{TooLarge, touched};
+use crate::tiers::Rate;
+use cost::Faulted;
+use deepum_core::units::{Bytes, Nanos};
+use deepum_trace::g10::FaultCost;
+use deepum_trace::program::{Program, TensorId};
+use guide::{Guided, Order};
+use link::{Lane, Link};
+use memory::{Away, Memory};
+
+/// What the link carries at once, each way: 50 pages of 4 KiB.
+pub const BATCH: Bytes = Bytes::kib(200);
+
+/// The machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct World {
+    /// Memory of the GPU.
+    pub gpu: Bytes,
+    /// Memory of the host.
+    pub host: Bytes,
+    /// The link, each way.
+    pub link: Rate,
+    /// The SSD behind it, each way.
+    pub ssd: Rate,
+    /// What of it is put right.
+    pub right: Right,
+}
+
+impl World {
+    /// The one of Figures 11 and 15.
+    pub const PUBLISHED: Self = Self {
+        gpu: Bytes::gib(40),
+        host: Bytes::gib(128),
+        link: Rate(15_754_000_000),
+        ssd: Rate(3_200_000_000),
+        right: Right { faults: false, dead: false, new: false },
+    };
+}
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Right {
+    /// What faults cost.
+    pub faults: bool,
+    /// What becomes of the dead.
+    pub dead: bool,
+    /// What new pages cost.
+    pub new: bool,
+}
+
+/// Why a program cannot be played.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PublishedError {
+    /// It can run nowhere.
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    /// A mistake of ours.
+    #[error("nothing moves any more, and kernel {kernel} waits; this is a mistake in DeepUM")]
+    Stuck {
+        /// Which one.
+        kernel: usize,
+    },
+}
+
+/// Plays so many iterations. `faults`: what they cost, kernel by kernel.
+///
+/// # Errors
+/// [`PublishedError`].
+pub fn play(
+    program: &Program,
+    faults: &[FaultCost],
+    world: &World,
+    guide: Guide<'_>,
+    iterations: u32,
+) -> Result<Vec<Played>, PublishedError> {
+    touched(program, world.gpu)?;
+    let mut player = Player {
+        program,
+        faults,
+        world: *world,
+        memory: Memory::new(program, world),
+        link: Link::new(world),
+        guided: Guided::new(program, guide, world.right.dead),
+        told: Played::default(),
+    };
+    (0..iterations).map(|_| player.iteration()).collect()
+}
+
+struct Player<'a> {
+    program: &'a Program,
+    faults: &'a [FaultCost],
+    world: World,
+    memory: Memory,
+    link: Link,
+    guided: Guided<'a>,
+    told: Played,
+}
+
+impl Player<'_> {
+    fn iteration(&mut self) -> Result<Played, PublishedError> {
+        self.told = Played { peak: self.memory.held(), ..Played::default() };
+        for kernel in 0..self.program.kernels().len() {
+            self.kernel(kernel)?;
+        }
+        let mut told = std::mem::take(&mut self.told);
+        told.time = Nanos(told.times.iter().map(|time| time.0).sum());
+        Ok(told)
+    }
+
+    fn kernel(&mut self, kernel: usize) -> Result<(), PublishedError> {
+        let program = self.program;
+        let begun = self.link.now;
+        let running = &program.kernels()[kernel];
+        self.memory.needed(running.touches());
+        for order in self.guided.begins(kernel) {
+            self.begin(order);
+        }
+        let mut end = begun + running.time;
+        if self.link.owes() || !self.memory.all_here() {
+            let new = running.writes.iter().filter(|id| !running.reads.contains(id));
+            let faulted = [self.fault(running.reads.iter()), self.fault(new)];
+            let cost = self.faults.get(kernel).copied().unwrap_or_default();
+            end += cost::of(faulted, running.time, cost, &self.world);
+            self.told.demanded += faulted.iter().fold(Bytes::ZERO, |sum, of| sum + of.bytes());
+            while self.link.owes() || !self.memory.all_here() {
+                if !self.link.carry(Nanos(u64::MAX), true, &mut self.memory, &mut self.guided, &mut self.told) {
+                    return Err(PublishedError::Stuck { kernel });
+                }
+            }
+            self.guided.begins(kernel);
+        }
+        end = end.max(self.link.now);
+        while self.link.now < end {
+            self.link.carry(end, false, &mut self.memory, &mut self.guided, &mut self.told);
+        }
+        self.told.times.push(self.link.now - begun);
+        self.told.peak = self.told.peak.max(self.memory.held());
+        Ok(())
+    }
+
+    /// What its kernel begins with.
+    fn begin(&mut self, order: Order) {
+        match order {
+            Order::Fetch(id) => drop(self.ask(id, Lane::Ahead)),
+            Order::Leave(id, tier) => {
+                let bytes = self.memory.told_to_leave(id);
+                self.link.push(Lane::Out(tier), id, bytes);
+            }
+            Order::Forget(id) => self.memory.forgotten(id),
+        }
+    }
+
+    fn ask(&mut self, id: TensorId, lane: fn(Away) -> Lane) -> [Bytes; 3] {
+        let from = self.memory.asked_for(id);
+        for (away, bytes) in Away::ALL.into_iter().zip(from) {
+            self.link.push(lane(away), id, bytes);
+        }
+        from
+    }
+
+    fn fault<'b>(&mut self, ids: impl Iterator<Item = &'b TensorId>) -> Faulted {
+        let mut faulted = Faulted::default();
+        for &id in ids {
+            faulted.all += self.program.tensor(id).size;
+            for (sum, bytes) in faulted.from.iter_mut().zip(self.ask(id, Lane::Faulted)) {
+                *sum += bytes;
+            }
+        }
+        faulted
+    }
+}
