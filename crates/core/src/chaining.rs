@@ -191,8 +191,8 @@ impl Chaining {
         let ask = state.ask();
         match ask {
             Ask::None | Ask::Unproven if state.whole() => return,
-            Ask::None | Ask::Unproven | Ask::Evict | Ask::PreEvict | Ask::Discard => {}
-            Ask::Populate | Ask::Urgent | Ask::Predicted | Ask::Keep => return,
+            Ask::None | Ask::Unproven | Ask::Evict | Ask::PreEvict | Ask::Discard | Ask::Drop => {}
+            Ask::Populate | Ask::Urgent | Ask::Predicted | Ask::Keep | Ask::Save | Ask::Own => return,
         }
         // What had arrived whole and lost pages since did not help.
         known.counters.prefetch_useless += u64::from(ask == Ask::Unproven);

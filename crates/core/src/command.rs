@@ -28,6 +28,23 @@ pub enum Command {
         /// Which block.
         block: UmBlock,
     },
+    /// Copy the block to the host, and leave it on the GPU, too ([`crate::copies`]). Ends in [`crate::event::Event::Saved`].
+    Save {
+        /// Which block.
+        block: UmBlock,
+    },
+    /// Give up the GPU's copy of a block that is saved. What the host has no copy of is copied.
+    Drop {
+        /// Which block.
+        block: UmBlock,
+    },
+    /// As a predicted fetch, but for a launch that writes the block: afterwards the GPU's copy is the only one.
+    Own {
+        /// Which block.
+        block: UmBlock,
+        /// The launch that will write it.
+        by: LaunchSeq,
+    },
     /// Take back what still waits for the block, unless the GPU waits for it: a predicted fetch whose launch
     /// is over or was another one, an eviction that a fault overtook, anything about freed memory. Ends in
     /// the queues; the mover never sees it.
@@ -41,9 +58,13 @@ impl Command {
     /// The block it is about.
     pub const fn block(self) -> UmBlock {
         match self {
-            Self::Fetch { block, .. } | Self::Evict { block } | Self::Discard { block } | Self::Cancel { block } => {
-                block
-            }
+            Self::Fetch { block, .. }
+            | Self::Evict { block }
+            | Self::Discard { block }
+            | Self::Save { block }
+            | Self::Drop { block }
+            | Self::Own { block, .. }
+            | Self::Cancel { block } => block,
         }
     }
 }

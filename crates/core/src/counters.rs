@@ -99,7 +99,21 @@ counters! {
     discards_cancelled,
     /// Discards the driver refused.
     discards_failed,
-    /// Bytes of blocks that left the GPU by a discard, and so without a copy.
+    /// Blocks asked to be copied to the host and to stay.
+    saves_asked,
+    /// Of these, those that were.
+    saved,
+    /// Blocks that the GPU wrote to while they were saved, or about to be.
+    saves_lost,
+    /// Blocks whose copy on the GPU was asked to be given up, since the host has one.
+    drops_asked,
+    /// Of these, those that left.
+    dropped,
+    /// Blocks asked to have their only copy on the GPU.
+    owns_asked,
+    /// Of these, those that have.
+    owned,
+    /// Bytes of blocks that left the GPU by a discard, or saved by a drop, and so without a copy.
     bytes_spared,
     /// Moves of any kind the mover failed at.
     moves_failed,

@@ -19,6 +19,7 @@ mod moves;
 mod tables;
 
 use crate::command::{Command, Commands, Why};
+use crate::copies;
 use crate::correlate::{Geometry, Places};
 use crate::counters::Counters;
 use crate::event::{DiscardOutcome, Event};
@@ -67,6 +68,8 @@ pub struct Config {
     pub preevict: bool,
     /// What is done about contents that nobody needs.
     pub invalidate: Invalidate,
+    /// Whether the driver is known to be able to keep two copies of a block ([`crate::copies`]).
+    pub saving: bool,
 }
 
 impl Config {
@@ -85,6 +88,7 @@ impl Config {
             exec_ids: 1 << 20,
             preevict: true,
             invalidate: Invalidate::Discard,
+            saving: false,
         }
     }
 }
@@ -136,6 +140,11 @@ pub struct Snapshot {
 impl Engine {
     /// An engine that knows nothing yet, dormant.
     pub fn new(config: Config) -> Self {
+        Self::deciding(config, config.policy.build(config.degree, config.geometry))
+    }
+
+    /// The same with a policy of the caller's.
+    pub fn deciding(config: Config, policy: Box<dyn Policy>) -> Self {
         let budget = config.budget.min(config.device_memory);
         let blocks = blocks_of(budget);
         Self {
@@ -146,6 +155,7 @@ impl Engine {
                 dying: Dying::default(),
                 preevict: config.preevict,
                 invalidate: config.invalidate,
+                saving: config.saving,
                 nobody_leaves: None,
                 behind: None,
                 pt_blocks: PtBlocks::default(),
@@ -158,7 +168,7 @@ impl Engine {
                 front: Ticket(1),
                 faults_visible: true,
             },
-            policy: config.policy.build(config.degree, config.geometry),
+            policy,
             device_memory: config.device_memory,
             geometry: config.geometry,
             most_exec_ids: config.exec_ids,
@@ -187,6 +197,7 @@ impl Engine {
             Event::Fault(fault) => self.fault(fault, out),
             Event::Migrated(piece) => self.migrated(piece, out),
             Event::MoveDone { block, to, ok } => self.move_done(*block, *to, *ok),
+            Event::Saved { block, ok } => copies::saved(*block, *ok, &mut self.known),
             Event::Discarded { block, outcome } => self.discarded(*block, *outcome),
             Event::Copy { seq, stream, range, write: _ } => self.copy(*seq, *stream, *range, out),
             Event::Issued { seq } => self.known.sequence.issue(*seq),
@@ -224,7 +235,7 @@ impl Engine {
     pub fn hand_over(&mut self, out: &mut Commands, queues: &mut Queues) -> bool {
         let mut queued = false;
         for command in out.drain() {
-            match queues.push(command) {
+            match queues.push_about(command, self.is_there(command)) {
                 Pushed::Queued => queued = true,
                 Pushed::Replaced(before) => {
                     self.known.counters.discards_cancelled += u64::from(before == Lane::Discard);
@@ -287,7 +298,7 @@ impl Engine {
                 Ask::Unproven => counters.prefetch_useless += 1,
                 _ => {}
             }
-            if matches!(block.ask(), Ask::Predicted | Ask::Populate | Ask::Keep) || block.ask().leaves() {
+            if !matches!(block.ask(), Ask::None | Ask::Urgent | Ask::Unproven) {
                 out.push(Command::Cancel { block: block.block });
             }
         });

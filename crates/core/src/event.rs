@@ -47,6 +47,13 @@ pub enum Event<'a> {
         /// Whether it did.
         ok: bool,
     },
+    /// The mover copied a block to the host, or could not. It is where it was on the GPU.
+    Saved {
+        /// Which block the command was about.
+        block: UmBlock,
+        /// Whether the host has all of it.
+        ok: bool,
+    },
     /// The mover carried out a discard, or found that it must not.
     Discarded {
         /// Which block the command was about.

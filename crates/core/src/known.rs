@@ -31,6 +31,8 @@ pub struct Known {
     pub nobody_leaves: Option<Ticket>,
     /// What is done about contents that nobody needs.
     pub invalidate: Invalidate,
+    /// Whether the driver can keep two copies of a block ([`crate::copies`]).
+    pub saving: bool,
     /// Bounds of pointers.
     pub pt_blocks: PtBlocks,
     /// Numbers of blocks, which the tables know them by.

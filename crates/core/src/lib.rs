@@ -6,11 +6,12 @@
 //!
 //! Read in this order: [`event`] and [`command`] (everything that goes in and out), [`engine`], then along
 //! the pipeline: [`exec_id`], [`correlate`], [`predict`] (and [`chaining`], the paper's own), [`queues`]; [`policy`] puts them together. Who leaves
-//! the GPU is in [`evict`], and whose contents are given up in [`invalidate`].
+//! the GPU is in [`evict`], and whose contents are given up in [`invalidate`]; blocks in two places are in [`copies`], and what all of it is for the driver in [`steps`].
 #![forbid(unsafe_code)]
 
 pub mod chaining;
 pub mod command;
+pub mod copies;
 pub mod correlate;
 pub mod counters;
 mod doubt;
@@ -28,6 +29,7 @@ pub mod pt_blocks;
 pub mod queues;
 pub mod residency;
 pub mod sequence;
+pub mod steps;
 pub mod units;
 pub mod window;
 

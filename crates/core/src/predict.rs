@@ -308,7 +308,7 @@ impl Predict {
         let block = state.block;
         match state.ask() {
             Ask::None | Ask::Unproven if state.whole() => keep(at, known, out),
-            Ask::None | Ask::Unproven | Ask::Populate | Ask::Evict | Ask::PreEvict | Ask::Discard => {
+            Ask::None | Ask::Unproven | Ask::Populate | Ask::Evict | Ask::PreEvict | Ask::Discard | Ask::Drop => {
                 if state.ask() == Ask::Unproven {
                     // It was whole when it arrived, and lost pages since.
                     known.counters.prefetch_useless += 1;
@@ -320,7 +320,7 @@ impl Predict {
             }
             // The plan that asked for it is void: its turn is another one.
             Ask::Predicted if first => out.push(Command::Fetch { block, why: Why::Predicted { by } }),
-            Ask::Urgent | Ask::Predicted | Ask::Keep => {}
+            Ask::Urgent | Ask::Predicted | Ask::Keep | Ask::Save | Ask::Own => {}
         }
         let ask = known.residency.get(at).ask();
         let planned = &mut self.plan[index];

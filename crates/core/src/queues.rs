@@ -3,16 +3,20 @@
 //! Problem: the GPU may be standing still for one block while hundreds are wanted only soon, and the link carries both
 //! ways at once.
 //! Idea: two directions, each carried out by its own thread, and lanes in each. *Out*: first *discard*, which frees a chunk
-//! without a copy, then *evict*. *In*: first *fault*: the GPU waits. Then *keep*: touches, cheap, and too late behind a
+//! without a copy, then *drop*, which hardly needs one, then *evict*; last *save*, which makes no room now. *In*: first *fault*: the GPU waits. Then *keep*: touches, cheap, and too late behind a
 //! transfer. Last *predicted* fetches, by the launch they are for: a block of the next launch that has left again, or that a new plan
 //! wants sooner, does not come behind gigabytes for launches far ahead. What the
 //! launch needs that the GPU has come to (it may stand at the gate for it) goes before touches. The other lanes are first in, first out. The paper has *fault*
-//! before *predicted* and no others (DeepUM, ASPLOS'23, section 3.2).
+//! before *predicted* and no others (DeepUM, ASPLOS'23, section 3.2). What is to be owned (`copies`) waits among the predicted.
 //!
 //! Invariants:
 //! - a block waits at most once: a fault overtakes whatever waits for the block, a prefetch or touch replaces what would take it
-//!   away, and that replaces those, but never a fault; a prefetch replaces a touch; of discard and eviction the newer stays; a prefetch
-//!   asked for again goes where the launch named last has its place;
+//!   away, and that replaces those, but never a fault; a prefetch replaces a touch; of discard, drop and eviction the newer stays; a prefetch
+//!   asked for again goes where the launch named last has its place, and of fetching and owning the newer counts;
+//! - a save waits only where nothing else does, and everything else replaces it; what is to be owned is refused where a fetch is in its way that cannot
+//!   become that any more;
+//! - the blocks of a batch are alike in what is known of their copies (`steps`); that is known here, where it cannot be late: from the batch that may
+//!   turn the driver's mode on until one that turned it off is over;
 //! - a block that one direction has in hand is not given out by the other, so nothing about one block is carried out twice at a time;
 //! - what is in hand is not queued again in the same direction: it is being carried out;
 //! - predicted fetches wait for the room that the engine says there is; nothing else does;
@@ -25,92 +29,15 @@ use std::collections::BTreeMap;
 
 use crate::command::{Command, Why};
 use crate::mix::Map;
-use crate::units::{AddrRange, Bytes, LaunchSeq, UmBlock};
+use crate::steps::Way;
+use crate::units::{LaunchSeq, UmBlock};
+
+mod lanes;
+
+pub use lanes::{Batch, Direction, Lane};
 
 /// Most blocks moved by one call: 32 MiB, the most that is still called back soon enough (facts 4.1).
 pub const BATCH: u32 = 16;
-
-/// Which lane a batch came from, and with it what to do.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Lane {
-    /// Give up the contents, without a copy.
-    Discard,
-    /// Move to host memory.
-    Evict,
-    /// Fetch: the GPU waits.
-    Fault,
-    /// Fetch what is believed to be there: touch.
-    Keep,
-    /// Fetch: wanted soon, or new memory.
-    Predicted,
-}
-
-impl Lane {
-    /// All of them; those of one direction in the order they are served.
-    pub const ALL: [Self; 5] = [Self::Discard, Self::Evict, Self::Fault, Self::Keep, Self::Predicted];
-
-    /// Which way it goes.
-    pub const fn direction(self) -> Direction {
-        match self {
-            Self::Discard | Self::Evict => Direction::Out,
-            Self::Fault | Self::Keep | Self::Predicted => Direction::In,
-        }
-    }
-}
-
-/// Which way blocks move: the two have a thread, a copy engine and a half of the link each.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Direction {
-    /// Off the GPU.
-    Out,
-    /// Onto the GPU.
-    In,
-}
-
-impl Direction {
-    /// Both; where one thread serves them, in this order.
-    pub const ALL: [Self; 2] = [Self::Out, Self::In];
-
-    /// Its lanes, in the order they are served unless predicted fetches are late ([`Queues`]).
-    pub const fn lanes(self) -> &'static [Lane] {
-        match self {
-            Self::Out => &[Lane::Discard, Lane::Evict],
-            Self::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
-        }
-    }
-    /// The other one.
-    pub const fn opposite(self) -> Self {
-        match self {
-            Self::Out => Self::In,
-            Self::In => Self::Out,
-        }
-    }
-}
-
-/// Consecutive blocks to move the same way: one call of the driver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Batch {
-    /// What to do.
-    pub lane: Lane,
-    /// The lowest block.
-    pub first: UmBlock,
-    /// How many from there; at least 1.
-    pub count: u32,
-}
-
-impl Batch {
-    /// The bytes to move.
-    pub const fn range(self) -> AddrRange {
-        AddrRange::new(self.first.start(), Bytes(UmBlock::SIZE.get() * self.count as u64))
-    }
-    /// Each block, lowest first.
-    pub fn blocks(self) -> impl ExactSizeIterator<Item = UmBlock> {
-        (0..self.count).map(move |n| UmBlock(self.first.0 + u64::from(n)))
-    }
-    fn contains(self, block: UmBlock) -> bool {
-        (self.first.0..self.first.0 + u64::from(self.count)).contains(&block.0)
-    }
-}
 
 /// What became of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,7 +48,8 @@ pub enum Pushed {
     Replaced(Lane),
     /// The block waits already, or is being fetched: nothing to add.
     Known,
-    /// The predicted lane is full. The engine is to hear of it ([`crate::Engine::hand_over`]).
+    /// The predicted lane is full, or something else is in the way of a save or an own. The engine is to hear of it
+    /// ([`crate::Engine::hand_over`]).
     Full,
     /// A `Cancel` took out what waited, in this lane, or found nothing.
     Cancelled(Option<Lane>),
@@ -130,6 +58,8 @@ pub enum Pushed {
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
     lane: Lane,
+    /// Whether it is to be owned, and then whether it is believed to be there.
+    own: Option<bool>,
     turn: Turn,
 }
 
@@ -148,6 +78,9 @@ pub struct Queues {
     room: usize,
     /// The launch or copy that the GPU executes, or stands before.
     due: Option<LaunchSeq>,
+    /// Blocks of which the driver may keep two copies. Only what was moved well is taken out; what is freed stays, and costs a call in
+    /// vain if it comes again.
+    duplicated: Map<UmBlock, ()>,
 }
 
 impl Queues {
@@ -165,6 +98,7 @@ impl Queues {
             limit,
             room: usize::MAX,
             due: None,
+            duplicated: Map::default(),
         }
     }
 
@@ -180,28 +114,46 @@ impl Queues {
         self.due = launch;
     }
 
-    /// Puts a command where it belongs.
+    /// Puts a command where it belongs, about a block that is not known to be on the GPU.
     pub fn push(&mut self, command: Command) -> Pushed {
+        self.push_about(command, false)
+    }
+
+    /// Puts a command where it belongs. `there`: whether its block is believed to be on the GPU.
+    pub fn push_about(&mut self, command: Command, there: bool) -> Pushed {
+        let own = matches!(command, Command::Own { .. }).then_some(there);
         let (block, lane, by) = match command {
             Command::Fetch { block, why: Why::Fault } => (block, Lane::Fault, None),
             Command::Fetch { block, why: Why::Predicted { by } | Why::Populate { by } } => {
                 (block, Lane::Predicted, Some(by))
             }
             Command::Fetch { block, why: Why::Keep } => (block, Lane::Keep, None),
+            Command::Own { block, by } => (block, Lane::Predicted, Some(by)),
             Command::Evict { block } => (block, Lane::Evict, None),
+            Command::Drop { block } => (block, Lane::Drop, None),
+            Command::Save { block } => (block, Lane::Save, None),
             Command::Discard { block } => (block, Lane::Discard, None),
             Command::Cancel { block } => return self.cancel(block),
         };
-        if self.in_hand(lane.direction(), block) {
+        let before = self.waiting.get(&block).map(|waiting| waiting.lane);
+        let in_hand = self.in_hand(lane.direction(), block);
+        let refused = match command {
+            Command::Save { .. } => in_hand || before.is_some_and(|before| before != Lane::Save),
+            Command::Own { .. } => in_hand || before == Some(Lane::Fault),
+            _ => false,
+        };
+        if refused {
+            return Pushed::Full;
+        }
+        if in_hand {
             // What waits to go the other way would undo what is being done.
             self.take_out_of(lane.direction().opposite(), block);
             return Pushed::Known;
         }
-        let before = self.waiting.get(&block).map(|waiting| waiting.lane);
         match (before, lane) {
             (Some(Lane::Fault), _) => return Pushed::Known,
             (Some(Lane::Predicted), Lane::Predicted) => {
-                self.move_to(block, by);
+                self.move_to(block, own, by);
                 return Pushed::Known;
             }
             (Some(before), lane) if before == lane => return Pushed::Known,
@@ -218,7 +170,7 @@ impl Queues {
         if before.is_some() {
             self.take_out(block);
         }
-        self.put_in(block, lane, by);
+        self.put_in(block, lane, own, by);
         before.map_or(Pushed::Queued, Pushed::Replaced)
     }
 
@@ -241,18 +193,20 @@ impl Queues {
         }
     }
 
-    fn put_in(&mut self, block: UmBlock, lane: Lane, by: Option<LaunchSeq>) {
+    fn put_in(&mut self, block: UmBlock, lane: Lane, own: Option<bool>, by: Option<LaunchSeq>) {
         self.pushed += 1;
         let turn = (by, self.pushed);
-        self.waiting.insert(block, Waiting { lane, turn });
+        self.waiting.insert(block, Waiting { lane, own, turn });
         self.lanes[lane as usize].insert(turn, block);
     }
 
-    /// A predicted fetch that waits is for another launch.
-    fn move_to(&mut self, block: UmBlock, by: Option<LaunchSeq>) {
-        if self.waiting.get(&block).is_some_and(|waiting| waiting.turn.0 != by) {
+    /// A predicted fetch that waits is for another launch, or another one.
+    fn move_to(&mut self, block: UmBlock, own: Option<bool>, by: Option<LaunchSeq>) {
+        let Some(waiting) = self.waiting.get_mut(&block) else { return };
+        waiting.own = own;
+        if waiting.turn.0 != by {
             self.take_out(block);
-            self.put_in(block, Lane::Predicted, by);
+            self.put_in(block, Lane::Predicted, own, by);
         }
     }
 
@@ -261,6 +215,14 @@ impl Queues {
         let taken = self.waiting.remove(&block)?;
         self.lanes[taken.lane as usize].remove(&taken.turn);
         Some(taken)
+    }
+
+    /// This block of the batch given out last in this direction was moved well.
+    pub fn moved(&mut self, direction: Direction, block: UmBlock) {
+        let batch = self.in_hand[direction as usize].filter(|batch| batch.contains(block));
+        if batch.and_then(Batch::duplicates) == Some(false) {
+            self.duplicated.remove(&block);
+        }
     }
 
     /// The batch given out last in this direction is over: its blocks may be asked for again.
@@ -287,17 +249,18 @@ impl Queues {
             if most == 0 || self.waiting(lane) == 0 {
                 continue;
             }
-            let Some((first, by)) = self.pop(lane) else { continue };
-            let mut batch = Batch { lane, first, count: 1 };
+            let Some((first, popped)) = self.pop(lane) else { continue };
+            let (way, by) = (self.way(first, popped), popped.turn.0);
+            let mut batch = Batch { lane, way, first, count: 1 };
             while batch.count < most {
                 let next = UmBlock(first.0 + u64::from(batch.count));
                 let Some(&waiting) = self.waiting.get(&next) else { break };
                 let joins = match lane {
                     Lane::Fault => waiting.lane.direction() == Direction::In,
-                    Lane::Discard | Lane::Evict | Lane::Keep => waiting.lane == lane,
+                    Lane::Discard | Lane::Drop | Lane::Evict | Lane::Save | Lane::Keep => waiting.lane == lane,
                     Lane::Predicted => waiting.lane == lane && waiting.turn.0 == by,
                 };
-                if !joins || self.in_hand(direction.opposite(), next) {
+                if !joins || self.way(next, waiting) != way || self.in_hand(direction.opposite(), next) {
                     break;
                 }
                 self.take_out(next);
@@ -306,10 +269,25 @@ impl Queues {
             if lane == Lane::Predicted {
                 self.room -= batch.count as usize;
             }
+            if batch.duplicates() == Some(true) {
+                self.duplicated.extend(batch.blocks().map(|block| (block, ())));
+            }
             self.in_hand[direction as usize] = Some(batch);
             return Some(batch);
         }
         None
+    }
+
+    /// What is known of a block that is moved next.
+    fn way(&self, block: UmBlock, waiting: Waiting) -> Way {
+        match waiting.own {
+            // These are carried out alike.
+            _ if matches!(waiting.lane, Lane::Discard | Lane::Drop | Lane::Save) => Way::Move,
+            _ if !self.duplicated.contains_key(&block) => Way::Move,
+            None => Way::Duplicated,
+            Some(false) => Way::OwnAway,
+            Some(true) => Way::OwnThere,
+        }
     }
 
     /// The lanes of a direction in the order they are served now.
@@ -324,12 +302,11 @@ impl Queues {
     }
 
     /// Takes out what is served next in a lane and may be given out. Looks past at most what the other direction has in hand.
-    fn pop(&mut self, lane: Lane) -> Option<(UmBlock, Option<LaunchSeq>)> {
+    fn pop(&mut self, lane: Lane) -> Option<(UmBlock, Waiting)> {
         let other = self.in_hand[lane.direction().opposite() as usize];
         let free = |block| other.is_none_or(|batch| !batch.contains(block));
-        let (&(by, _), &block) = self.lanes[lane as usize].iter().find(|&(_, &block)| free(block))?;
-        self.take_out(block);
-        Some((block, by))
+        let &block = self.lanes[lane as usize].values().find(|&&block| free(block))?;
+        self.take_out(block).map(|waiting| (block, waiting))
     }
 
     /// How many blocks wait in a lane.

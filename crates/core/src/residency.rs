@@ -41,6 +41,12 @@ pub enum Ask {
     PreEvict,
     /// A discard is on its way.
     Discard,
+    /// A copy to the host is on its way; it stays.
+    Save,
+    /// Its copy here is being given up.
+    Drop,
+    /// It is fetched, or is there, and is to have its only copy here.
+    Own,
 }
 
 impl Ask {
@@ -50,7 +56,7 @@ impl Ask {
     }
     /// Whether the block is asked to leave.
     pub const fn leaves(self) -> bool {
-        self.evicts() || matches!(self, Self::Discard)
+        self.evicts() || matches!(self, Self::Discard | Self::Drop)
     }
 }
 
@@ -69,6 +75,10 @@ pub struct Block {
     pub empty: bool,
     /// Whether a launch that names it was found not to use it, since the GPU last faulted on it.
     pub unused: bool,
+    /// Whether the driver may keep two copies of it ([`crate::copies`]).
+    pub duplicated: bool,
+    /// Whether the host has all of its contents, wherever else they are.
+    pub saved: bool,
     /// Whether [`crate::invalidate`] holds it for dead.
     pub listed: bool,
     /// First planned launch it is expected by; past ones mean none.
@@ -97,7 +107,7 @@ impl Block {
     }
     /// Whether it will take a chunk.
     fn comes(&self) -> bool {
-        !self.on_device && matches!(self.ask, Ask::Populate | Ask::Urgent | Ask::Predicted)
+        !self.on_device && matches!(self.ask, Ask::Populate | Ask::Urgent | Ask::Predicted | Ask::Own)
     }
 }
 
@@ -156,6 +166,8 @@ impl Residency {
                 on_device: false,
                 empty: true,
                 unused: false,
+                duplicated: false,
+                saved: false,
                 listed: false,
                 ask: Ask::None,
                 next_use: Ticket(0),
@@ -269,7 +281,8 @@ impl Residency {
     /// The contents of the block were given up: it is nowhere.
     pub fn discarded(&mut self, at: Handle) {
         self.leave(at);
-        self.get_mut(at).empty = true;
+        let block = self.get_mut(at);
+        (block.empty, block.saved) = (true, false);
     }
 
     /// A piece of a block moved. Returns whether the block left the GPU by this.
@@ -282,6 +295,10 @@ impl Residency {
             return false;
         }
         if piece.from != Place::Device(self.device) || !self.get(at).on_device {
+            return false;
+        }
+        // What a call copies to the host may be here still; if not, whoever made the call tells.
+        if self.get(at).duplicated && piece.cause == MigrationCause::User {
             return false;
         }
         let left = self.get(at).bytes.saturating_sub(piece.bytes);

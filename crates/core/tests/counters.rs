@@ -9,6 +9,7 @@ use deepum_core::policy::PolicyName;
 use deepum_core::queues::Queues;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
 use std::collections::BTreeMap;
+use world::told::{Say, Told};
 use world::{DEVICE, Layout, Work, World, launch, training_step};
 
 /// An engine and its queues, fed by hand. Blocks are numbered from 0.
@@ -152,6 +153,27 @@ fn every_counter_is_bumped_by_something() {
         bench.fault(n);
         bench.done(n, DEVICE, true);
         bench.tell(Event::Discarded { block: UmBlock(60 + n), outcome });
+    }
+    add(bench.counters());
+
+    // Two copies of a block, which the GPU writes; and again, to drop it, and own it.
+    let told = Told::default();
+    let config = Config { saving: true, ..Config::new(PolicyName::Demand, Bytes(20 * UmBlock::SIZE.get())) };
+    let engine = Engine::deciding(config, Box::new(told.clone()));
+    let mut bench = Bench { engine, queues: Queues::default(), seq: 0 };
+    bench.tell(Event::Alloc { range: AddrRange::new(DevAddr(0), Bytes(100 * UmBlock::SIZE.get())) });
+    bench.done(60, DEVICE, true);
+    for say in [Say::Save(60), Say::Save(60), Say::Drop(60), Say::Own(60)] {
+        told.say.lock().unwrap().push(say);
+        bench.launch(1);
+        match say {
+            Say::Save(_) => {
+                bench.fault(60);
+                bench.tell(Event::Saved { block: UmBlock(60), ok: true });
+            }
+            Say::Drop(_) => bench.done(60, Place::Host, true),
+            Say::Own(_) => bench.done(60, DEVICE, true),
+        }
     }
     add(bench.counters());
 

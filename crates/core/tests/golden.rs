@@ -50,6 +50,9 @@ impl Play {
                 Command::Fetch { block, why: Why::Populate { .. } } => format!("populate {}", block.0),
                 Command::Evict { block } => format!("evict {}", block.0),
                 Command::Discard { block } => format!("discard {}", block.0),
+                Command::Save { block } => format!("save {}", block.0),
+                Command::Drop { block } => format!("drop {}", block.0),
+                Command::Own { block, by } => format!("own {} by {}", block.0, by.0),
                 Command::Cancel { block } => format!("cancel {}", block.0),
             };
             write!(self.text, "\n    {what}").unwrap();

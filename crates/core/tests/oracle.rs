@@ -1,10 +1,11 @@
 //! The clever structures against slow, obvious ones.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use deepum_core::command::{Command, Why};
 use deepum_core::correlate::{BlockTable, ExecTable, Geometry, History, Layout, StableBlock};
 use deepum_core::queues::{Direction, Lane, Pushed, Queues};
+use deepum_core::steps::Way;
 use deepum_core::units::{ExecId, LaunchSeq, UmBlock};
 use proptest::prelude::*;
 
@@ -217,11 +218,17 @@ proptest! {
     /// Against plain lists.
     #[test]
     fn the_queues_agree_with_plain_lists(
-        steps in prop::collection::vec((0u8..10, 0u64..12, 0u64..3, 1u32..5), 1..200),
+        steps in prop::collection::vec((0u8..13, 0u64..12, 0u64..3, 1u32..5), 1..200),
         limit in 1usize..8,
     ) {
         let mut queues = Queues::new(limit);
-        let mut slow = SlowQueues { lanes: BTreeMap::new(), in_hand: Default::default(), limit, due: None };
+        let mut slow = SlowQueues {
+            lanes: BTreeMap::new(),
+            in_hand: Default::default(),
+            limit,
+            due: None,
+            duplicated: BTreeSet::new(),
+        };
         for (step, block, by, most) in steps {
             let block = UmBlock(block);
             let by = LaunchSeq(by);
@@ -233,17 +240,29 @@ proptest! {
                 4 => Command::Cancel { block },
                 5 => Command::Discard { block },
                 6 => Command::Fetch { block, why: Why::Populate { by } },
-                7 => {
+                7 => Command::Save { block },
+                8 => Command::Drop { block },
+                9 => Command::Own { block, by },
+                10 => {
                     let due = Some(by).filter(|_| most > 1);
                     queues.set_due(due);
                     slow.due = due;
                     continue;
                 }
                 _ => {
-                    let direction = Direction::ALL[usize::from(step) - 8];
+                    let direction = Direction::ALL[usize::from(step) - 11];
                     let batch = queues.pop_batch(direction, most);
-                    let found = batch.map(|batch| (batch.lane, batch.blocks().map(|b| b.0).collect::<Vec<_>>()));
-                    prop_assert_eq!(found, slow.pop(direction, most));
+                    let found =
+                        batch.map(|batch| (batch.lane, batch.way, batch.blocks().map(|b| b.0).collect::<Vec<_>>()));
+                    prop_assert_eq!(&found, &slow.pop(direction, most));
+                    // The first of them goes well.
+                    if let Some((lane, way, blocks)) = found.filter(|_| by != LaunchSeq(1)) {
+                        queues.moved(direction, UmBlock(blocks[0]));
+                        let owned = matches!(way, Way::OwnAway | Way::OwnThere);
+                        if owned || lane == Lane::Evict {
+                            slow.duplicated.remove(&blocks[0]);
+                        }
+                    }
                     if by == LaunchSeq(0) {
                         queues.done(direction);
                         slow.in_hand[direction as usize].clear();
@@ -251,7 +270,8 @@ proptest! {
                     continue;
                 }
             };
-            prop_assert_eq!(queues.push(command), slow.push(command), "{:?}", command);
+            let there = most > 2;
+            prop_assert_eq!(queues.push_about(command, there), slow.push(command, there), "{:?}", command);
             for lane in Lane::ALL {
                 prop_assert_eq!(queues.waiting(lane), slow.lane(lane).len());
             }
@@ -259,33 +279,46 @@ proptest! {
     }
 }
 
+/// What waits: its block, the launch it is for, whether it is to be owned, and then whether it is there.
+type Waits = (u64, Option<LaunchSeq>, Option<bool>);
+
 struct SlowQueues {
-    lanes: BTreeMap<u8, VecDeque<(u64, Option<LaunchSeq>)>>,
+    lanes: BTreeMap<u8, VecDeque<Waits>>,
     in_hand: [Vec<u64>; 2],
     limit: usize,
     due: Option<LaunchSeq>,
+    duplicated: BTreeSet<u64>,
 }
 
 impl SlowQueues {
-    fn lane(&mut self, lane: Lane) -> &mut VecDeque<(u64, Option<LaunchSeq>)> {
+    fn lane(&mut self, lane: Lane) -> &mut VecDeque<Waits> {
         self.lanes.entry(lane as u8).or_default()
     }
-    fn find(&mut self, block: u64) -> Option<(Lane, Option<LaunchSeq>)> {
+    fn find(&mut self, block: u64) -> Option<(Lane, Waits)> {
         Lane::ALL.into_iter().find_map(|lane| {
-            let found = self.lane(lane).iter().find(|(other, _)| *other == block).copied();
-            found.map(|(_, by)| (lane, by))
+            let found = self.lane(lane).iter().find(|(other, ..)| *other == block).copied();
+            found.map(|waits| (lane, waits))
         })
     }
     fn take_out(&mut self, lane: Lane, block: u64) {
-        self.lane(lane).retain(|(other, _)| *other != block);
+        self.lane(lane).retain(|(other, ..)| *other != block);
     }
     /// Behind everybody whose launch is no later.
-    fn insert(&mut self, lane: Lane, block: u64, by: Option<LaunchSeq>) {
+    fn insert(&mut self, lane: Lane, waits: Waits) {
         let lane = self.lane(lane);
-        let at = lane.iter().rposition(|(_, other)| *other <= by).map_or(0, |before| before + 1);
-        lane.insert(at, (block, by));
+        let at = lane.iter().rposition(|(_, other, _)| *other <= waits.1).map_or(0, |before| before + 1);
+        lane.insert(at, waits);
     }
-    fn push(&mut self, command: Command) -> Pushed {
+    fn way(&self, lane: Lane, (block, _, own): Waits) -> Way {
+        let alike = matches!(lane, Lane::Discard | Lane::Drop | Lane::Save);
+        match own {
+            _ if alike || !self.duplicated.contains(&block) => Way::Move,
+            None => Way::Duplicated,
+            Some(false) => Way::OwnAway,
+            Some(true) => Way::OwnThere,
+        }
+    }
+    fn push(&mut self, command: Command, there: bool) -> Pushed {
         let block = command.block().0;
         let waits = self.find(block).map(|(lane, _)| lane);
         let (lane, by) = match command {
@@ -295,21 +328,39 @@ impl SlowQueues {
                 return Pushed::Cancelled(lane);
             }
             Command::Evict { .. } => (Lane::Evict, None),
+            Command::Drop { .. } => (Lane::Drop, None),
+            Command::Save { .. } => (Lane::Save, None),
             Command::Discard { .. } => (Lane::Discard, None),
             Command::Fetch { why: Why::Fault, .. } => (Lane::Fault, None),
             Command::Fetch { why: Why::Keep, .. } => (Lane::Keep, None),
-            Command::Fetch { why: Why::Predicted { by } | Why::Populate { by }, .. } => (Lane::Predicted, Some(by)),
+            Command::Fetch { why: Why::Predicted { by } | Why::Populate { by }, .. } | Command::Own { by, .. } => {
+                (Lane::Predicted, Some(by))
+            }
         };
-        let out = |lane: &Lane| matches!(lane, Lane::Evict | Lane::Discard);
-        if self.in_hand[lane.direction() as usize].contains(&block) {
+        let own = matches!(command, Command::Own { .. }).then_some(there);
+        let out = |lane: &Lane| lane.direction() == Direction::Out;
+        let in_hand = self.in_hand[lane.direction() as usize].contains(&block);
+        if lane == Lane::Save && (in_hand || waits.is_some_and(|waits| waits != lane)) {
+            return Pushed::Full;
+        }
+        if own.is_some() && (in_hand || waits == Some(Lane::Fault)) {
+            return Pushed::Full;
+        }
+        if in_hand {
             waits.filter(|waits| out(waits) != out(&lane)).into_iter().for_each(|waits| self.take_out(waits, block));
             return Pushed::Known;
         }
         match waits {
             Some(Lane::Fault) => return Pushed::Known,
-            Some(Lane::Predicted) if lane == Lane::Predicted && self.find(block) != Some((lane, by)) => {
-                self.take_out(lane, block);
-                self.insert(lane, block, by);
+            Some(Lane::Predicted) if lane == Lane::Predicted => {
+                let same = |(_, before, _): &Waits| *before == by;
+                match self.lane(lane).iter_mut().find(|waits| waits.0 == block && same(waits)) {
+                    Some(waits) => waits.2 = own,
+                    None => {
+                        self.take_out(lane, block);
+                        self.insert(lane, (block, by, own));
+                    }
+                }
                 return Pushed::Known;
             }
             Some(before) if before == lane => return Pushed::Known,
@@ -323,39 +374,44 @@ impl SlowQueues {
         if let Some(before) = waits {
             self.take_out(before, block);
         }
-        self.insert(lane, block, by);
+        self.insert(lane, (block, by, own));
         waits.map_or(Pushed::Queued, Pushed::Replaced)
     }
-    fn pop(&mut self, direction: Direction, most: u32) -> Option<(Lane, Vec<u64>)> {
+    fn pop(&mut self, direction: Direction, most: u32) -> Option<(Lane, Way, Vec<u64>)> {
         self.in_hand[direction as usize].clear();
         let held = self.in_hand[direction.opposite() as usize].clone();
         let due = self.due;
-        let late = self.lane(Lane::Predicted).iter().any(|(_, by)| *by <= due);
+        let late = self.lane(Lane::Predicted).iter().any(|(_, by, _)| *by <= due);
         let lanes: &[Lane] = match direction {
-            Direction::Out => &[Lane::Discard, Lane::Evict],
+            Direction::Out => &[Lane::Discard, Lane::Drop, Lane::Evict, Lane::Save],
             Direction::In if late => &[Lane::Fault, Lane::Predicted, Lane::Keep],
             Direction::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
         };
         let found = lanes.iter().find_map(|&lane| {
-            self.lane(lane).iter().find(|(block, _)| !held.contains(block)).map(|&(block, by)| (lane, block, by))
+            self.lane(lane).iter().find(|(block, ..)| !held.contains(block)).map(|&waits| (lane, waits))
         });
-        let (lane, first, by) = found?;
+        let (lane, waits) = found?;
+        let (first, by, _) = waits;
+        let way = self.way(lane, waits);
         self.take_out(lane, first);
         let mut blocks = vec![first];
         while blocks.len() < most as usize {
             let next = first + blocks.len() as u64;
-            let joins = match (self.find(next), lane) {
-                (Some((other, _)), Lane::Fault) => other.direction() == Direction::In,
-                (Some((other, its)), _) => other == lane && its == by,
-                (None, _) => false,
+            let Some((other, waits)) = self.find(next) else { break };
+            let joins = match lane {
+                Lane::Fault => other.direction() == Direction::In,
+                _ => other == lane && waits.1 == by,
             };
-            if !joins || held.contains(&next) {
+            if !joins || held.contains(&next) || self.way(other, waits) != way {
                 break;
             }
             Lane::ALL.into_iter().for_each(|lane| self.take_out(lane, next));
             blocks.push(next);
         }
+        if matches!(lane, Lane::Save | Lane::Drop) {
+            self.duplicated.extend(&blocks);
+        }
         self.in_hand[direction as usize].clone_from(&blocks);
-        Some((lane, blocks))
+        Some((lane, way, blocks))
     }
 }

@@ -289,6 +289,7 @@ fn commands(policy: PolicyName) -> Vec<Command> {
                 Command::Discard { block } => {
                     engine.on(&Event::Discarded { block, outcome: DiscardOutcome::Done }, &mut Commands::new());
                 }
+                Command::Save { .. } | Command::Drop { .. } | Command::Own { .. } => unreachable!("{command:?}"),
                 Command::Cancel { .. } => {}
             }
         }

@@ -138,7 +138,13 @@ impl Tools<'_> {
         let mut results = Vec::new();
         while let Some(job) = self.desk.next(direction) {
             let failure = match job.batch.lane {
-                Lane::Evict => self.carry_out(&job, Place::Host, &mut results).map(Failure::Move),
+                Lane::Drop | Lane::Evict => self.carry_out(&job, Place::Host, &mut results).map(Failure::Move),
+                Lane::Save => {
+                    let device = job.device;
+                    let refused = |block| Moved { device, event: Event::Saved { block, ok: false } };
+                    results.extend(job.batch.blocks().map(refused));
+                    None
+                }
                 Lane::Fault | Lane::Keep | Lane::Predicted => {
                     self.carry_out(&job, Place::Device(job.device), &mut results).map(Failure::Move)
                 }

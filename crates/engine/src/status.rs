@@ -117,7 +117,9 @@ fn counters(running: &Running, world: &World) -> BTreeMap<String, u64> {
         let name = match lane {
             Lane::Discard => "waiting_discard",
             Lane::Fault => "waiting_fault",
+            Lane::Drop => "waiting_drop",
             Lane::Evict => "waiting_evict",
+            Lane::Save => "waiting_save",
             Lane::Keep => "waiting_keep",
             Lane::Predicted => "waiting_predicted",
         };

@@ -4,7 +4,7 @@ use crate::chunks::List;
 use crate::memory::{ModelError, UnifiedMemory};
 use crate::notice::PageOp;
 use crate::pages::{PAGE, PAGES, PageMask};
-use crate::residency::device_at;
+use crate::residency::{Wanted, device_at};
 use deepum_core::event::MigrationCause;
 use deepum_core::units::{AddrRange, Nanos, Place, UmBlock};
 
@@ -21,7 +21,8 @@ impl UnifiedMemory {
     /// `UVM_MIGRATE` and the prefetch calls: moves every page of `range` (widened to whole pages) to `to`;
     /// pages that are nowhere are populated there. A block that is already on that device is put at the tail of
     /// the eviction order (facts 4.2). Discarded pages are not copied, and count as written from now on
-    /// (facts 4.3). Costs the call, one block cost each, and the copies.
+    /// (facts 4.3). Costs the call, one block cost each, and the copies. Of duplicated blocks nothing leaves where it was ([`crate::Advice`]).
+    /// The call is taken to wait until all is done: advice waits that long.
     ///
     /// # Errors
     /// [`ModelError::NotManaged`], [`ModelError::NoDevice`], [`ModelError::OutOfMemory`] (blocks before the
@@ -32,7 +33,7 @@ impl UnifiedMemory {
             Place::Host => None,
             Place::Device(device) => Some(self.device_index(device)?),
         };
-        let mut cpu = now + self.profile.ioctl_cost;
+        let mut cpu = self.lock.reads(now) + self.profile.ioctl_cost;
         let mut done = cpu;
         for block in range.blocks() {
             let Some(slot) = self.space.slot(block) else { continue };
@@ -43,7 +44,9 @@ impl UnifiedMemory {
                 None => self.bring_home(slot, pages, cpu)?,
             });
         }
-        Ok(Migrated { ordered: cpu, done: done.max(cpu) })
+        let done = done.max(cpu);
+        self.lock.read_until(done);
+        Ok(Migrated { ordered: cpu, done })
     }
 
     fn migrate_in(&mut self, d: usize, slot: usize, pages: PageMask, cpu: &mut Nanos) -> Result<Nanos, ModelError> {
@@ -52,7 +55,8 @@ impl UnifiedMemory {
         if missing.is_empty() {
             self.devices[d].totals.touches += 1;
         }
-        let arrived = self.bring_in(d, slot, missing, PageMask::EMPTY, MigrationCause::User, cpu)?;
+        let wanted = Wanted { pages: missing, along: PageMask::EMPTY, written: PageMask::EMPTY };
+        let arrived = self.bring_in(d, slot, wanted, MigrationCause::User, cpu)?;
         let discarded = &mut self.blocks[slot].discarded;
         *discarded = discarded.without(pages);
         Ok(arrived.max(arrives))
@@ -67,12 +71,13 @@ impl UnifiedMemory {
     /// [`ModelError::NotManaged`].
     pub fn discard(&mut self, range: AddrRange, unmap: bool, now: Nanos) -> Result<Nanos, ModelError> {
         self.check(range)?;
-        let mut cpu = now + self.profile.ioctl_cost;
+        let mut cpu = self.lock.reads(now) + self.profile.ioctl_cost;
         for block in range.blocks() {
             let Some(slot) = self.space.slot(block) else { continue };
             cpu += self.profile.block_cost;
             self.discard_in(block, slot, part_of(range, block), unmap);
         }
+        self.lock.read_until(cpu);
         Ok(cpu)
     }
 
@@ -80,10 +85,14 @@ impl UnifiedMemory {
         let fresh = pages.without(self.blocks[slot].discarded);
         self.blocks[slot].discarded = self.blocks[slot].discarded | pages;
         let (mut changes, mut left) = (!fresh.is_empty(), false);
+        if !unmap {
+            // One copy is enough of what nobody needs.
+            self.one_copy(slot, pages);
+        }
         let devices = (0..self.devices.len()).map(Some);
         for at in devices.chain([None]) {
             let place = at.map_or(Place::Host, device_at);
-            let resident = at.map_or(self.blocks[slot].host, |d| self.devices[d].on[slot].resident);
+            let resident = self.at(slot, at);
             let here = pages & resident;
             left |= !(if unmap { resident.without(here) } else { resident }).is_empty();
             if here.is_empty() {
@@ -112,7 +121,7 @@ impl UnifiedMemory {
         }
     }
 
-    fn check(&self, range: AddrRange) -> Result<(), ModelError> {
+    pub(crate) fn check(&self, range: AddrRange) -> Result<(), ModelError> {
         self.space.covers(range).then_some(()).ok_or(ModelError::NotManaged { range })
     }
 }

@@ -230,7 +230,8 @@ impl KernelRun {
                 let instant = touched_at(page - o.first, phase.time, o.pages);
                 now + Nanos(instant.saturating_sub(self.walked))
             };
-            let Some(page) = mem.first_missing(d, o.first + o.passed..end, now, time_of) else { continue };
+            let pages = o.first + o.passed..end;
+            let Some(page) = mem.first_missing(d, pages, o.write, now, time_of) else { continue };
             let instant = touched_at(page - o.first, phase.time, o.pages).max(self.walked);
             if found.is_none() || instant < until {
                 found = Some((i, page));
@@ -272,6 +273,7 @@ impl KernelRun {
         let mut room = cap;
         self.faults.retain_mut(|fault| {
             fault.pages = fault.pages.lowest(room);
+            fault.written = fault.written & fault.pages;
             room -= fault.pages.count();
             !fault.pages.is_empty()
         });
@@ -317,6 +319,9 @@ impl KernelRun {
                 let Some(slot) = mem.space.slot(block) else { return };
                 let on = &mem.devices[d].on[slot];
                 let mut missing = part.without(on.resident);
+                if o.write {
+                    missing = missing | (part & on.read_only);
+                }
                 if on.arrives > at {
                     missing = missing | (part & on.in_flight);
                 }
@@ -327,11 +332,12 @@ impl KernelRun {
                     Some(fault) => {
                         pages += u64::from(missing.without(fault.pages).count());
                         fault.pages = fault.pages | missing;
-                        fault.write |= o.write;
+                        fault.written = fault.written | if o.write { missing } else { PageMask::EMPTY };
                     }
                     None => {
                         pages += u64::from(missing.count());
-                        self.faults.push(Faulted { slot, pages: missing, write: o.write });
+                        let written = if o.write { missing } else { PageMask::EMPTY };
+                        self.faults.push(Faulted { slot, pages: missing, written });
                     }
                 }
             });
@@ -355,19 +361,29 @@ fn for_each_block(begin: u64, end: u64, mut f: impl FnMut(UmBlock, PageMask)) {
 
 impl UnifiedMemory {
     /// The first of `pages` (page numbers) that is managed but not on device `d` at the time it is touched,
-    /// which is `now` or later.
-    fn first_missing(&self, d: usize, pages: Range<u64>, now: Nanos, time_of: impl Fn(u64) -> Nanos) -> Option<u64> {
+    /// which is `now` or later, or may not be written there if it is to be.
+    fn first_missing(
+        &self,
+        d: usize,
+        pages: Range<u64>,
+        write: bool,
+        now: Nanos,
+        time_of: impl Fn(u64) -> Nanos,
+    ) -> Option<u64> {
         let Range { start: mut page, end } = pages;
         while page < end {
             let block = page / 512;
             let stop = end.min((block + 1) * 512);
             if let Some(slot) = self.space.slot(UmBlock(block)) {
                 let on = &self.devices[d].on[slot];
-                if !on.resident.is_full() || on.arrives > now {
+                if !on.resident.is_full() || on.arrives > now || write && !on.read_only.is_empty() {
                     let base = block * 512;
                     #[expect(clippy::cast_possible_truncation, reason = "both are at most 512")]
                     let part = PageMask::span((page - base) as u32, (stop - base) as u32);
                     let mut missing = part.without(on.resident);
+                    if write {
+                        missing = missing | (part & on.read_only);
+                    }
                     // Of the pages in flight the first touched decides: the others are touched later.
                     if let Some(first) = (part & on.in_flight).first()
                         && on.arrives > time_of(base + u64::from(first))

@@ -1,9 +1,10 @@
 //! Where everything is, and every operation that changes it.
 //!
 //! This file is the door: options, errors, ranges, device and host memory proper, notices. What the driver does
-//! to the pages of one block is in `residency`; whole commands (migrate, discard) in `commands`;
-//! fault batches in `service`.
+//! to the pages of one block is in `residency`; whole commands (migrate, discard) in `commands`; advice, and two copies of
+//! a page, in `advice`; fault batches in `service`.
 
+use crate::advice::SpaceLock;
 use crate::chunks::Chunks;
 use crate::engines::Engine;
 use crate::notice::{Notice, PageOp};
@@ -49,6 +50,12 @@ pub enum ModelError {
         /// How much there is.
         free: Bytes,
     },
+    /// A range for which advice was given that is not made of whole UM blocks.
+    #[error("{range:?} is not made of whole 2 MiB blocks")]
+    PartOfBlock {
+        /// What was named.
+        range: AddrRange,
+    },
     /// Not wholly inside managed ranges.
     #[error("{range:?} is not wholly managed memory")]
     NotManaged {
@@ -81,8 +88,14 @@ pub(crate) struct Block {
     pub(crate) ssd: PageMask,
     /// Host pages that exist, whether or not they hold the contents (facts 4.6).
     pub(crate) host_pages: PageMask,
-    /// Whether the host's page tables map any of it.
+    /// Whether the host's page tables map any of it, so that taking it out of them is still to be paid.
     pub(crate) host_mapped: bool,
+    /// Of `host`, the pages that the host's page tables map.
+    pub(crate) mapped: PageMask,
+    /// Whether pages that are copied stay where they were, too ([`crate::advice`]).
+    pub(crate) duplicated: bool,
+    /// The device whose copies outlive the end of that.
+    pub(crate) preferred: Option<DeviceId>,
     /// When the last copy into host memory ends.
     pub(crate) host_arrives: Nanos,
 }
@@ -96,6 +109,9 @@ impl Block {
             discarded: PageMask::EMPTY,
             host_pages: PageMask::EMPTY,
             host_mapped: false,
+            mapped: PageMask::EMPTY,
+            duplicated: false,
+            preferred: None,
             host_arrives: Nanos::ZERO,
         }
     }
@@ -108,6 +124,8 @@ pub(crate) struct OnDevice {
     pub(crate) resident: PageMask,
     /// Of those, the ones whose copy has not ended, unless `arrives` has passed.
     pub(crate) in_flight: PageMask,
+    /// Of `resident`, the pages that it may not write without a fault.
+    pub(crate) read_only: PageMask,
     /// When they have all arrived.
     pub(crate) arrives: Nanos,
     /// From when the chunk may be written: copies out of it, for this block or the one before, have ended.
@@ -146,6 +164,7 @@ pub struct UnifiedMemory {
     pub(crate) host_pinned: Bytes,
     pub(crate) host_copies: Bytes,
     pub(crate) drive: Option<Drive>,
+    pub(crate) lock: SpaceLock,
     pub(crate) notices: Vec<Notice>,
     page_ops: Option<Vec<PageOp>>,
 }
@@ -175,6 +194,7 @@ impl UnifiedMemory {
             host_pinned: Bytes::ZERO,
             host_copies: Bytes::ZERO,
             drive: options.ssd.map(Drive::new),
+            lock: SpaceLock::default(),
             notices: Vec::new(),
             page_ops: options.page_ops.then(Vec::new),
         }
@@ -324,6 +344,13 @@ impl UnifiedMemory {
                 self.devices.get(usize::from(device.0)).map_or(PageMask::EMPTY, |d| d.on[slot].resident)
             }
         }
+    }
+
+    /// The pages of `block` that the host has, and no device.
+    #[must_use]
+    pub fn only_on_host(&self, block: UmBlock) -> PageMask {
+        let Some(slot) = self.space.slot(block) else { return PageMask::EMPTY };
+        self.devices.iter().fold(self.blocks[slot].host, |pages, device| pages.without(device.on[slot].resident))
     }
 
     /// Hands over the notices with a time up to `until`, in order of time (and of making, at equal times).

@@ -96,6 +96,28 @@ pub enum PageOp {
         /// To where.
         to: Place,
     },
+    /// Copied, and still where they were, too.
+    Copied {
+        /// The block.
+        block: UmBlock,
+        /// The pages.
+        pages: PageMask,
+        /// From where.
+        from: Place,
+        /// To where.
+        to: Place,
+    },
+    /// One of several copies is no longer kept.
+    Forgotten {
+        /// The block.
+        block: UmBlock,
+        /// The pages.
+        pages: PageMask,
+        /// Where this copy was.
+        place: Place,
+        /// Where the one is that is kept.
+        kept: Place,
+    },
     /// Changed place without a copy, because the contents had been discarded: whatever is at `to` is what
     /// the program may read, and it must not rely on it.
     MovedDiscarded {

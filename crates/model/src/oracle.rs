@@ -2,7 +2,7 @@
 
 use crate::memory::{ModelError, Options, UnifiedMemory};
 use crate::pages::PageMask;
-use crate::{Accessor, KernelRun, PageOp, Profile, Step, Touch, prefetch};
+use crate::{Accessor, Advice, KernelRun, PageOp, Profile, Step, Touch, prefetch};
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,8 @@ const ROOM: usize = 3;
 enum Op {
     Migrate { block: u64, first: u32, len: u32, to: Option<u8> },
     Discard { block: u64, first: u32, len: u32, unmap: bool },
-    Kernel { device: u8, block: u64, page: u32 },
+    Kernel { device: u8, block: u64, page: u32, write: bool },
+    Advise { block: u64, advice: Advice },
     Proper { device: u8, take: bool },
 }
 
@@ -28,16 +29,32 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(block, (first, len), to)| Op::Migrate { block, first, len, to }),
         3 => (0..BLOCKS, span(), any::<bool>())
             .prop_map(|(block, (first, len), unmap)| Op::Discard { block, first, len, unmap }),
-        4 => (device.clone(), 0..BLOCKS, 0u32..512)
-            .prop_map(|(device, block, page)| Op::Kernel { device, block, page }),
+        4 => (device.clone(), 0..BLOCKS, 0u32..512, any::<bool>())
+            .prop_map(|(device, block, page, write)| Op::Kernel { device, block, page, write }),
+        3 => (0..BLOCKS, advice()).prop_map(|(block, advice)| Op::Advise { block, advice }),
         1 => (device, any::<bool>()).prop_map(|(device, take)| Op::Proper { device, take }),
+    ]
+}
+
+fn advice() -> impl Strategy<Value = Advice> {
+    let device = || (0..DEVICES).prop_map(DeviceId);
+    prop_oneof![
+        4 => any::<bool>().prop_map(Advice::Duplicate),
+        1 => prop::option::of(device()).prop_map(Advice::Prefer),
+        1 => (device(), any::<bool>()).prop_map(|(device, on)| Advice::AccessedBy(device, on)),
     ]
 }
 
 #[derive(Default)]
 struct Slow {
     /// Where every populated page is.
-    pages: BTreeMap<(u64, u32), Place>,
+    pages: BTreeMap<(u64, u32), BTreeSet<Place>>,
+    /// Pages on devices that may not be written there.
+    read_only: BTreeSet<(u8, u64, u32)>,
+    /// Pages that the host maps.
+    mapped: BTreeSet<(u64, u32)>,
+    duplicated: BTreeSet<u64>,
+    preferred: BTreeMap<u64, DeviceId>,
     /// Pages, populated or not, whose contents were given up.
     discarded: BTreeSet<(u64, u32)>,
     /// Per device: blocks holding a chunk, by list: unused, discarded, used.
@@ -49,7 +66,7 @@ struct Slow {
 impl Slow {
     fn on(&self, block: u64, at: Place) -> Vec<u32> {
         let pages = self.pages.range((block, 0)..(block + 1, 0));
-        pages.filter(|(_, p)| **p == at).map(|(&(_, page), _)| page).collect()
+        pages.filter(|(_, places)| places.contains(&at)).map(|(&(_, page), _)| page).collect()
     }
 
     fn put(&mut self, d: u8, block: u64, list: Option<usize>) {
@@ -70,47 +87,157 @@ impl Slow {
 
     fn evict(&mut self, d: u8) -> bool {
         let Some(&victim) = self.lists[usize::from(d)].iter().flatten().next() else { return false };
-        for page in self.on(victim, Place::Device(DeviceId(d))) {
+        let here = Place::Device(DeviceId(d));
+        for page in self.on(victim, here) {
             if self.discarded.contains(&(victim, page)) {
-                self.pages.remove(&(victim, page));
-            } else {
-                self.pages.insert((victim, page), Place::Host);
+                self.remove(victim, page, here);
+                continue;
+            }
+            if self.places(victim, page).insert(Place::Host) {
                 self.copied += 4096;
             }
+            self.keep_only(victim, page, Place::Host);
         }
         self.put(d, victim, None);
         true
     }
 
-    /// Puts a page where it belongs from now on. A chunk that it was the last to leave is unused.
-    fn place(&mut self, block: u64, page: u32, to: Place) {
-        let stale = self.discarded.remove(&(block, page));
-        let Some(from) = self.pages.insert((block, page), to).filter(|p| *p != to) else { return };
-        self.copied += if stale { 0 } else { 4096 };
-        if let Place::Device(DeviceId(d)) = from
-            && !self.pages.range((block, 0)..(block + 1, 0)).any(|(_, at)| *at == from)
-        {
-            self.put(d, block, Some(0));
+    fn places(&mut self, block: u64, page: u32) -> &mut BTreeSet<Place> {
+        self.pages.entry((block, page)).or_default()
+    }
+
+    fn is_at(&self, block: u64, page: u32, place: Place) -> bool {
+        self.pages.get(&(block, page)).is_some_and(|places| places.contains(&place))
+    }
+
+    /// A page is in one place less. A chunk that it was the last to leave is unused.
+    fn remove(&mut self, block: u64, page: u32, from: Place) {
+        let places = self.places(block, page);
+        places.remove(&from);
+        if places.is_empty() {
+            self.pages.remove(&(block, page));
+        }
+        match from {
+            Place::Host => _ = self.mapped.remove(&(block, page)),
+            Place::Device(DeviceId(d)) => {
+                self.read_only.remove(&(d, block, page));
+                if !self.pages.range((block, 0)..(block + 1, 0)).any(|(_, places)| places.contains(&from)) {
+                    self.put(d, block, Some(0));
+                }
+            }
         }
     }
 
-    fn bring(&mut self, d: u8, block: u64, wanted: &[u32]) -> bool {
+    /// Whether there was any other.
+    fn keep_only(&mut self, block: u64, page: u32, kept: Place) -> bool {
+        let others: Vec<Place> = self.places(block, page).iter().copied().filter(|place| *place != kept).collect();
+        others.iter().for_each(|&other| self.remove(block, page, other));
+        !others.is_empty()
+    }
+
+    /// Puts a page where it alone belongs from now on.
+    fn place(&mut self, block: u64, page: u32, to: Place) {
+        let stale = self.discarded.remove(&(block, page));
+        let places = self.places(block, page);
+        let moves = !places.is_empty() && !places.contains(&to);
+        places.insert(to);
+        self.copied += if stale || !moves { 0 } else { 4096 };
+        self.keep_only(block, page, to);
+    }
+
+    /// Puts a page there, too. Whether it was elsewhere, and is still.
+    fn copy(&mut self, block: u64, page: u32, to: Place) -> bool {
+        if self.is_at(block, page, to) || self.discarded.contains(&(block, page)) {
+            if !self.is_at(block, page, to) {
+                self.place(block, page, to);
+            }
+            self.discarded.remove(&(block, page));
+            return false;
+        }
+        let places = self.places(block, page);
+        let from = places.first().copied();
+        places.insert(to);
+        let Some(from) = from else { return false };
+        self.copied += 4096;
+        // It may be written nowhere from now on.
+        if let Place::Device(DeviceId(d)) = from {
+            self.read_only.insert((d, block, page));
+        }
+        true
+    }
+
+    /// `written` of them, if any.
+    fn bring(&mut self, d: u8, block: u64, wanted: &[u32], written: Option<u32>, by_call: bool) -> bool {
         let holds = self.lists[usize::from(d)].iter().flatten().any(|&b| b == block);
         if !holds && self.held(d) >= self.room(d) && !self.evict(d) {
             return false;
         }
         self.put(d, block, Some(2));
         let to = Place::Device(DeviceId(d));
-        wanted.iter().for_each(|&page| self.place(block, page, to));
+        for &page in wanted {
+            if !self.duplicated.contains(&block) || written == Some(page) {
+                self.place(block, page, to);
+                continue;
+            }
+            let there = self.is_at(block, page, to);
+            let others = (0..DEVICES).any(|o| o != d && self.is_at(block, page, Place::Device(DeviceId(o))));
+            let mapped = others || self.mapped.contains(&(block, page));
+            let kept = self.copy(block, page, to);
+            if !there && (!by_call || kept && mapped) {
+                self.read_only.insert((d, block, page));
+            }
+        }
         true
+    }
+
+    fn one_copy(&mut self, block: u64, pages: std::ops::Range<u32>) {
+        let preferred = self.preferred.get(&block).map(|&d| Place::Device(d));
+        let devices = (0..DEVICES).map(|d| Place::Device(DeviceId(d)));
+        for kept in preferred.into_iter().chain([Place::Host]).chain(devices) {
+            let mut several = false;
+            for page in self.on(block, kept).into_iter().filter(|page| pages.contains(page)) {
+                several |= self.keep_only(block, page, kept);
+            }
+            if let (Place::Device(DeviceId(d)), true) = (kept, several) {
+                self.put(d, block, Some(2));
+            }
+        }
+    }
+
+    fn advise(&mut self, block: u64, advice: Advice) {
+        match advice {
+            Advice::Duplicate(true) if self.duplicated.insert(block) => {
+                for d in 0..DEVICES {
+                    let here = self.on(block, Place::Device(DeviceId(d)));
+                    if !here.is_empty() {
+                        self.put(d, block, Some(2));
+                    }
+                    self.read_only.extend(here.into_iter().map(|page| (d, block, page)));
+                }
+            }
+            Advice::Duplicate(false) if self.duplicated.remove(&block) => self.one_copy(block, 0..512),
+            Advice::Prefer(Some(device)) => _ = self.preferred.insert(block, device),
+            Advice::Prefer(None) => _ = self.preferred.remove(&block),
+            Advice::AccessedBy(DeviceId(d), true) if !self.duplicated.contains(&block) => {
+                self.read_only.retain(|&(on, of, _)| (on, of) != (d, block));
+            }
+            Advice::Duplicate(_) | Advice::AccessedBy(..) => {}
+        }
     }
 
     /// All 512 pages discarded: chunks go to the unused list if none is left anywhere, else to the discarded list.
     fn discard(&mut self, block: u64, pages: std::ops::Range<u32>, unmap: bool) {
+        if !unmap {
+            self.one_copy(block, pages.clone());
+        }
         let mut changes = false;
         for page in pages {
             changes |= self.discarded.insert((block, page));
-            changes |= unmap && self.pages.remove(&(block, page)).is_some();
+            if unmap {
+                changes |= self.pages.remove(&(block, page)).is_some();
+                self.mapped.remove(&(block, page));
+                self.read_only.retain(|&(_, of, other)| (of, other) != (block, page));
+            }
         }
         if changes && (0..512).all(|page| self.discarded.contains(&(block, page))) {
             let left = self.pages.range((block, 0)..(block + 1, 0)).next().is_some();
@@ -125,23 +252,39 @@ impl Slow {
     fn apply(&mut self, op: &Op) -> bool {
         match *op {
             Op::Migrate { block, first, len, to: None } => {
-                (first..first + len).for_each(|page| self.place(block, page, Place::Host));
+                for page in first..first + len {
+                    if self.duplicated.contains(&block) {
+                        self.copy(block, page, Place::Host);
+                    } else {
+                        self.place(block, page, Place::Host);
+                    }
+                    self.mapped.insert((block, page));
+                }
             }
             Op::Migrate { block, first, len, to: Some(d) } => {
                 let wanted: Vec<u32> = (first..first + len).collect();
-                return self.bring(d, block, &wanted);
+                let done = self.bring(d, block, &wanted, None, true);
+                if done {
+                    wanted.iter().for_each(|&page| _ = self.discarded.remove(&(block, page)));
+                }
+                return done;
             }
+            Op::Advise { block, advice } => self.advise(block, advice),
             Op::Discard { block, first, len, unmap } => self.discard(block, first..first + len, unmap),
-            Op::Kernel { device, block, page } => {
+            Op::Kernel { device, block, page, write } => {
                 let to = Place::Device(DeviceId(device));
-                if self.pages.get(&(block, page)).is_some_and(|p| *p == to) {
+                if self.is_at(block, page, to) {
+                    if write && self.read_only.remove(&(device, block, page)) {
+                        self.keep_only(block, page, to);
+                        self.put(device, block, Some(2));
+                    }
                     return true;
                 }
                 let mut resident = PageMask::EMPTY;
                 self.on(block, to).into_iter().for_each(|p| resident.insert(p));
                 let faulted = PageMask::span(page, page + 1);
                 let wanted = faulted | prefetch::along_with(faulted, resident, 51);
-                return self.bring(device, block, &wanted.iter().collect::<Vec<_>>());
+                return self.bring(device, block, &wanted.iter().collect::<Vec<_>>(), write.then_some(page), false);
             }
             Op::Proper { device, take } => {
                 let proper = &mut self.proper[usize::from(device)];
@@ -170,8 +313,9 @@ fn apply(mem: &mut UnifiedMemory, op: &Op, now: &mut Nanos) -> bool {
             mem.migrate(pages(block, first, len), to, *now).map(|m| m.ordered)
         }
         Op::Discard { block, first, len, unmap } => mem.discard(pages(block, first, len), unmap, *now),
-        Op::Kernel { device, block, page } => {
-            let touch = Touch { range: pages(block, page, 1), write: true, phase: 0 };
+        Op::Advise { block, advice } => mem.advise(UmBlock(block).range(), advice, *now),
+        Op::Kernel { device, block, page, write } => {
+            let touch = Touch { range: pages(block, page, 1), write, phase: 0 };
             let mut run = KernelRun::new(DeviceId(device), Accessor::Kernel, &[touch], Nanos(9));
             loop {
                 match run.step(mem, *now, Nanos(u64::MAX)) {
@@ -200,23 +344,35 @@ fn apply(mem: &mut UnifiedMemory, op: &Op, now: &mut Nanos) -> bool {
 }
 
 /// The places of pages as told by page operations alone.
-fn follow(places: &mut BTreeMap<(u64, u32), Place>, op: &PageOp) {
-    let mut set = |block: UmBlock, pages: &PageMask, from: Option<Place>, to: Option<Place>| {
+fn follow(all: &mut BTreeMap<(u64, u32), BTreeSet<Place>>, op: &PageOp) {
+    // From where, if it was anywhere; whether it is there no more; where to.
+    let mut set = |block: UmBlock, pages: &PageMask, from: Option<Place>, leaves: bool, to: Option<Place>| {
         for page in pages.iter() {
-            let before = match to {
-                Some(to) => places.insert((block.0, page), to),
-                None => places.remove(&(block.0, page)),
-            };
-            assert_eq!(before, from, "{op:?} page {page}");
+            let places = all.entry((block.0, page)).or_default();
+            assert!(from.map_or(places.is_empty(), |from| places.contains(&from)), "{op:?} page {page}: {places:?}");
+            if let Some(from) = from.filter(|_| leaves) {
+                places.remove(&from);
+            }
+            if let Some(to) = to {
+                assert!(places.insert(to), "{op:?} page {page}: {places:?}");
+            }
+            if places.is_empty() {
+                all.remove(&(block.0, page));
+            }
         }
     };
     match op {
-        PageOp::Populated { block, pages, place } => set(*block, pages, None, Some(*place)),
+        PageOp::Populated { block, pages, place } => set(*block, pages, None, false, Some(*place)),
         PageOp::Moved { block, pages, from, to } | PageOp::MovedDiscarded { block, pages, from, to } => {
-            set(*block, pages, Some(*from), Some(*to));
+            set(*block, pages, Some(*from), true, Some(*to));
         }
-        PageOp::Discarded { block, pages, place } => set(*block, pages, Some(*place), Some(*place)),
-        PageOp::Dropped { block, pages, place } => set(*block, pages, Some(*place), None),
+        PageOp::Copied { block, pages, from, to } => set(*block, pages, Some(*from), false, Some(*to)),
+        PageOp::Forgotten { block, pages, place, kept } => {
+            set(*block, pages, Some(*kept), false, None);
+            set(*block, pages, Some(*place), true, None);
+        }
+        PageOp::Discarded { block, pages, place } => set(*block, pages, Some(*place), false, None),
+        PageOp::Dropped { block, pages, place } => set(*block, pages, Some(*place), true, None),
     }
 }
 
@@ -250,6 +406,16 @@ proptest! {
                 for at in [Place::Host, Place::Device(DeviceId(0)), Place::Device(DeviceId(1))] {
                     let fast: Vec<u32> = mem.pages_at(at, UmBlock(block)).iter().collect();
                     prop_assert_eq!(fast, slow.on(block, at), "step {}: {:?}: block {} at {:?}", step, op, block, at);
+                }
+                let slot = mem.space.slot(UmBlock(block)).unwrap();
+                let mapped: Vec<_> = mem.blocks[slot].mapped.iter().map(|page| (block, page)).collect();
+                let slow_mapped: Vec<_> = slow.mapped.range((block, 0)..(block + 1, 0)).copied().collect();
+                prop_assert_eq!(mapped, slow_mapped, "step {}: {:?}: mapped of {}", step, op, block);
+                prop_assert_eq!(mem.blocks[slot].duplicated, slow.duplicated.contains(&block));
+                for d in 0..DEVICES {
+                    let fast = mem.devices[usize::from(d)].on[slot].read_only.iter().map(|page| (d, block, page));
+                    let slow = slow.read_only.range((d, block, 0)..(d, block + 1, 0)).copied();
+                    prop_assert!(fast.eq(slow), "step {}: {:?}: read-only pages of {} on {}", step, op, block, d);
                 }
             }
             for d in 0..DEVICES {

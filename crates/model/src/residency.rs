@@ -18,6 +18,27 @@ pub(crate) fn device_at(index: usize) -> Place {
     Place::Device(DeviceId(index as u8))
 }
 
+/// Pages that are not on a device, and are to come there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    /// The ones that somebody asks for.
+    pub(crate) pages: PageMask,
+    /// The ones that come along; none of the others.
+    pub(crate) along: PageMask,
+    /// Those of them that are written.
+    pub(crate) written: PageMask,
+}
+
+/// How pages are copied.
+#[derive(Clone, Copy, Debug)]
+struct Copying {
+    cause: MigrationCause,
+    /// Not before.
+    earliest: Nanos,
+    /// Those that stay where they were, too.
+    kept: PageMask,
+}
+
 impl UnifiedMemory {
     /// Takes one root chunk from the block that is next in eviction order; the answer is from when the chunk
     /// may be written. Nothing has changed if there is none, or no room for its contents on the host.
@@ -29,7 +50,7 @@ impl UnifiedMemory {
         };
         let on = device.on[victim];
         let dropped = on.resident & self.blocks[victim].discarded;
-        let copied = on.resident.without(dropped);
+        let copied = on.resident.without(dropped).without(self.blocks[victim].host);
         let to_ssd = self.room_for_copies(victim, copied)?;
         let block = self.blocks[victim].id;
         let mut free_at = on.chunk_free;
@@ -41,27 +62,28 @@ impl UnifiedMemory {
             self.devices[d].totals.free_evictions += 1;
         } else {
             self.devices[d].totals.evictions += 1;
-            let end = self.copy_out(d, victim, copied, to_ssd, MigrationCause::Eviction, free_at.max(*cpu));
-            free_at = end;
+            let (cause, earliest) = (MigrationCause::Eviction, free_at.max(*cpu));
+            free_at = self.copy_out(d, victim, copied, to_ssd, Copying { cause, earliest, kept: PageMask::EMPTY });
         }
         self.op(dropped, |pages| PageOp::Dropped { block, pages, place: device_at(d) });
+        self.devices[d].totals.bytes_discarded += dropped.bytes();
+        self.revoke(d, victim, copied | dropped, free_at);
+        // The driver does not tell what else has a copy: the host alone keeps one.
+        self.collapse(victim, on.resident, None);
         let device = &mut self.devices[d];
-        device.totals.bytes_discarded += dropped.bytes();
-        device.managed -= on.resident.bytes();
         device.on[victim] = Default::default();
         device.chunks.unlink(victim);
         Ok(free_at)
     }
 
-    /// Brings `faulted` and `along` (pages not on device `d`, which do not meet) to it and marks its chunk as
-    /// most recently used. `cause` is that of the faulted ones; the others came with the prefetcher. What comes is
-    /// discarded no longer. The answer is when the last page has arrived.
+    /// Brings what is wanted to device `d` and marks its chunk as most recently used. `cause` is that of what was asked for; the rest came with the
+    /// prefetcher. What comes is discarded no longer. Of a duplicated block only what is `written` leaves where it was, and what was discarded. The answer is when
+    /// the last page has arrived.
     pub(crate) fn bring_in(
         &mut self,
         d: usize,
         slot: usize,
-        faulted: PageMask,
-        along: PageMask,
+        Wanted { pages, along, written }: Wanted,
         cause: MigrationCause,
         cpu: &mut Nanos,
     ) -> Result<Nanos, ModelError> {
@@ -71,16 +93,26 @@ impl UnifiedMemory {
             self.devices[d].on[slot].chunk_free = free_at;
         }
         self.devices[d].chunks.put(slot, List::Used);
-        let wanted = faulted | along;
-        if self.blocks[slot].host_mapped && self.blocks[slot].host.meets(&wanted) {
+        let wanted = pages | along;
+        let block = &self.blocks[slot];
+        let duplicated = block.duplicated;
+        let kept = if duplicated { wanted.without(written).without(block.discarded) } else { PageMask::EMPTY };
+        let others = (0..self.devices.len()).filter(|&o| o != d);
+        let mapped = others.fold(block.mapped, |mapped, o| mapped | self.devices[o].on[slot].resident);
+        let read_only = match cause {
+            MigrationCause::User => kept & mapped,
+            _ if duplicated => wanted.without(written),
+            _ => PageMask::EMPTY,
+        };
+        if block.host_mapped && block.host.meets(&wanted.without(kept)) {
             *cpu += self.profile.host_unmap_cost;
             self.blocks[slot].host_mapped = false;
         }
         let earliest = self.devices[d].on[slot].chunk_free.max(*cpu);
         let mut arrives = earliest;
-        for (set, cause) in [(faulted, cause), (along, MigrationCause::Prefetch)] {
+        for (set, cause) in [(pages, cause), (along, MigrationCause::Prefetch)] {
             if !set.is_empty() {
-                arrives = arrives.max(self.bring_set(d, slot, set, cause, earliest));
+                arrives = arrives.max(self.bring_set(d, slot, set, Copying { cause, earliest, kept }));
             }
         }
         let discarded = &mut self.blocks[slot].discarded;
@@ -95,13 +127,18 @@ impl UnifiedMemory {
             on.arrives = on.arrives.max(arrives);
         }
         on.resident = on.resident | wanted;
+        on.read_only = on.read_only | read_only;
         device.managed += wanted.bytes();
         device.totals.peak_managed = device.totals.peak_managed.max(device.managed);
+        if duplicated {
+            self.collapse(slot, wanted & written, Some(d));
+        }
         Ok(arrives)
     }
 
-    /// Pages from wherever they are: the host, other devices, or nowhere (then they become zeros).
-    fn bring_set(&mut self, d: usize, slot: usize, set: PageMask, cause: MigrationCause, earliest: Nanos) -> Nanos {
+    /// Pages from wherever they are: the host, other devices, or nowhere (then they become zeros). Those `kept` stay there.
+    fn bring_set(&mut self, d: usize, slot: usize, set: PageMask, copying: Copying) -> Nanos {
+        let Copying { cause, earliest, kept } = copying;
         let (id, to) = (self.blocks[slot].id, device_at(d));
         let mut arrives = earliest;
         let mut nowhere = set;
@@ -128,17 +165,18 @@ impl UnifiedMemory {
                     self.notices.push(Notice::Migration { range, from: Place::Host, to, cause, begin, end });
                 }
             }
-            self.leave_host(slot, from_host);
-            self.op(copied, |pages| PageOp::Moved { block: id, pages, from: Place::Host, to });
+            self.leave_host(slot, from_host.without(kept));
+            self.op(copied.without(kept), |pages| PageOp::Moved { block: id, pages, from: Place::Host, to });
+            self.op(copied & kept, |pages| PageOp::Copied { block: id, pages, from: Place::Host, to });
             self.op(stale, |pages| PageOp::MovedDiscarded { block: id, pages, from: Place::Host, to });
         }
         for other in (0..self.devices.len()).filter(|&o| o != d) {
-            let here = set & self.devices[other].on[slot].resident;
+            let here = nowhere & self.devices[other].on[slot].resident;
             if here.is_empty() {
                 continue;
             }
             nowhere = nowhere.without(here);
-            arrives = arrives.max(self.copy_across(other, d, slot, here, cause, earliest));
+            arrives = arrives.max(self.copy_across(other, d, slot, here, copying));
         }
         if !nowhere.is_empty() {
             // The driver clears new pages with the copy engine's memset (facts 4.3), at memory speed.
@@ -156,8 +194,7 @@ impl UnifiedMemory {
         d: usize,
         slot: usize,
         pages: PageMask,
-        cause: MigrationCause,
-        earliest: Nanos,
+        Copying { cause, earliest, kept }: Copying,
     ) -> Nanos {
         let (id, from, to) = (self.blocks[slot].id, device_at(source), device_at(d));
         let stale = pages & self.blocks[slot].discarded;
@@ -172,17 +209,20 @@ impl UnifiedMemory {
             arrives = end;
             self.notices.push(Notice::Migration { range, from, to, cause, begin, end });
         }
-        self.op(copied, |pages| PageOp::Moved { block: id, pages, from, to });
+        self.op(copied.without(kept), |pages| PageOp::Moved { block: id, pages, from, to });
+        self.op(copied & kept, |pages| PageOp::Copied { block: id, pages, from, to });
         self.op(stale, |pages| PageOp::MovedDiscarded { block: id, pages, from, to });
-        self.leave(source, slot, pages, arrives);
+        self.leave(source, slot, pages.without(kept), arrives);
+        let read_only = &mut self.devices[source].on[slot].read_only;
+        *read_only = *read_only | (pages & kept);
         arrives
     }
 
-    /// Brings pages to the host because somebody asked for it, and maps them there. The answer is when they have
-    /// arrived.
+    /// Brings pages to the host because somebody asked for it, and maps them there. Of a duplicated block what is on a device stays there. The
+    /// answer is when they have arrived.
     pub(crate) fn bring_home(&mut self, slot: usize, pages: PageMask, cpu: Nanos) -> Result<Nanos, ModelError> {
         let to_ssd = self.room_for_copies(slot, pages)?;
-        let id = self.blocks[slot].id;
+        let (id, duplicated) = (self.blocks[slot].id, self.blocks[slot].duplicated);
         let mut arrives = cpu;
         let mut nowhere = pages.without(self.blocks[slot].host);
         for d in 0..self.devices.len() {
@@ -194,16 +234,26 @@ impl UnifiedMemory {
             nowhere = nowhere.without(here);
             let stale = here & self.blocks[slot].discarded;
             let start = cpu.max(on.arrives).max(on.chunk_free);
-            let end = self.copy_out(d, slot, here.without(stale), to_ssd, MigrationCause::User, start);
+            let copied = here.without(stale).without(self.blocks[slot].host);
+            let kept = if duplicated { copied } else { PageMask::EMPTY };
+            let copying = Copying { cause: MigrationCause::User, earliest: start, kept };
+            let end = self.copy_out(d, slot, copied, to_ssd, copying);
             self.op(stale, |pages| PageOp::MovedDiscarded { block: id, pages, from: device_at(d), to: Place::Host });
             self.devices[d].totals.bytes_discarded += stale.bytes();
-            self.leave(d, slot, here, end);
+            if duplicated {
+                self.leave(d, slot, stale, end);
+                let read_only = &mut self.devices[d].on[slot].read_only;
+                *read_only = *read_only | copied;
+            } else {
+                self.leave(d, slot, here, end);
+            }
             arrives = arrives.max(end);
         }
         self.op(nowhere, |pages| PageOp::Populated { block: id, pages, place: Place::Host });
         let block = &mut self.blocks[slot];
         block.host = block.host | pages;
         block.host_mapped = true;
+        block.mapped = block.mapped | pages;
         block.discarded = block.discarded.without(pages);
         Ok(arrives)
     }
@@ -215,11 +265,12 @@ impl UnifiedMemory {
         device.managed -= (on.resident & pages).bytes();
         on.resident = on.resident.without(pages);
         on.in_flight = on.in_flight.without(pages);
+        on.read_only = on.read_only.without(pages);
         on.chunk_free = on.chunk_free.max(until);
     }
 
     /// Pages have moved away from a device. A chunk that holds nothing any more goes to the unused list (facts 4.1).
-    fn leave(&mut self, d: usize, slot: usize, pages: PageMask, until: Nanos) {
+    pub(crate) fn leave(&mut self, d: usize, slot: usize, pages: PageMask, until: Nanos) {
         self.revoke(d, slot, pages, until);
         let device = &mut self.devices[d];
         if device.on[slot].resident.is_empty() && device.chunks.list_of(slot).is_some_and(|l| l != List::Unused) {
@@ -234,8 +285,7 @@ impl UnifiedMemory {
         slot: usize,
         pages: PageMask,
         to_ssd: bool,
-        cause: MigrationCause,
-        earliest: Nanos,
+        Copying { cause, earliest, kept }: Copying,
     ) -> Nanos {
         let (id, from) = (self.blocks[slot].id, device_at(d));
         let mut done = earliest;
@@ -255,7 +305,9 @@ impl UnifiedMemory {
         block.host = block.host | pages;
         block.ssd = if to_ssd { block.ssd | pages } else { block.ssd.without(pages) };
         block.host_arrives = block.host_arrives.max(done);
-        self.op(pages, |pages| PageOp::Moved { block: id, pages, from, to: Place::Host });
+        let to = Place::Host;
+        self.op(pages.without(kept), |pages| PageOp::Moved { block: id, pages, from, to });
+        self.op(pages & kept, |pages| PageOp::Copied { block: id, pages, from, to });
         done
     }
 
@@ -277,6 +329,7 @@ impl UnifiedMemory {
     pub(crate) fn leave_host(&mut self, slot: usize, pages: PageMask) {
         let block = &mut self.blocks[slot];
         block.host = block.host.without(pages);
+        block.mapped = block.mapped.without(pages);
         block.ssd = block.ssd.without(pages);
         if self.drive.is_some() {
             self.host_copies -= (block.host_pages & pages).bytes();

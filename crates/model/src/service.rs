@@ -9,6 +9,7 @@ use crate::memory::{ModelError, UnifiedMemory};
 use crate::notice::{FaultAccess, Notice};
 use crate::pages::PageMask;
 use crate::prefetch;
+use crate::residency::Wanted;
 use deepum_core::event::MigrationCause;
 use deepum_core::units::{DeviceId, Nanos};
 
@@ -17,7 +18,8 @@ use deepum_core::units::{DeviceId, Nanos};
 pub(crate) struct Faulted {
     pub(crate) slot: usize,
     pub(crate) pages: PageMask,
-    pub(crate) write: bool,
+    /// Those of them that are written.
+    pub(crate) written: PageMask,
 }
 
 /// What the page of a batch that arrives last waits for.
@@ -69,7 +71,7 @@ impl UnifiedMemory {
         totals.fault_batches += 1;
         totals.fault_entries += entries;
 
-        let mut cpu = at + self.profile.batch_cost + Nanos(self.profile.entry_cost.0 * entries);
+        let mut cpu = self.lock.reads(at) + self.profile.batch_cost + Nanos(self.profile.entry_cost.0 * entries);
         let mut noticed = cpu;
         // The last to arrive, and what it waits for.
         let mut last = (cpu, Awaited::Link);
@@ -77,7 +79,7 @@ impl UnifiedMemory {
             let block = self.blocks[fault.slot].id;
             #[expect(clippy::cast_possible_truncation, reason = "at most a few per page of one block")]
             let duplicates = duplicates_of(fault.pages) as u32;
-            let access = FaultAccess { write: fault.write, copy_engine };
+            let access = FaultAccess { write: !fault.written.is_empty(), copy_engine };
             self.notices.push(Notice::GpuFault {
                 device,
                 block,
@@ -93,6 +95,10 @@ impl UnifiedMemory {
             if fault.pages.meets(&on.in_flight) && on.arrives > last.0 {
                 last = (on.arrives, Awaited::Late);
             }
+            let refused = fault.written & on.read_only;
+            if !refused.is_empty() {
+                self.overwritten(d, fault.slot, refused, &mut cpu);
+            }
             let missing = fault.pages.without(on.resident);
             if missing.is_empty() {
                 continue;
@@ -101,12 +107,14 @@ impl UnifiedMemory {
             let along = prefetch::along_with(missing, on.resident, threshold);
             let cause = MigrationCause::Coherence;
             let from_ssd = missing.meets(&self.blocks[fault.slot].ssd);
-            let end = self.bring_in(d, fault.slot, missing, along, cause, &mut cpu)?;
+            let wanted = Wanted { pages: missing, along, written: fault.written };
+            let end = self.bring_in(d, fault.slot, wanted, cause, &mut cpu)?;
             if end > last.0 {
                 let free = self.devices[d].on[fault.slot].chunk_free;
                 last = (end, if from_ssd { Awaited::Ssd(free) } else { Awaited::Room(free) });
             }
         }
+        self.lock.read_until(cpu);
         let (arrived, awaited) = last;
         let resume_at = cpu.max(arrived);
         let totals = &mut self.devices[d].totals;

@@ -66,9 +66,13 @@ pub struct Totals {
     pub bytes_populated: Bytes,
     /// Bytes that did not have to be copied out because they had been discarded.
     pub bytes_discarded: Bytes,
+    /// Bytes that left without a copy, since they were elsewhere, too.
+    pub bytes_forgotten: Bytes,
+    /// Pages there that a kernel wrote for the first time since they were duplicated: faults without a copy.
+    pub pages_overwritten: u64,
     /// Root chunks taken from a block that still had pages on it.
     pub evictions: u64,
-    /// Root chunks taken without a copy: unused or discarded ones.
+    /// Root chunks taken without a copy: unused or discarded ones, and those whose pages are all on the host, too.
     pub free_evictions: u64,
     /// Managed blocks migrated to this device that were already wholly there (an LRU touch).
     pub touches: u64,
@@ -103,6 +107,8 @@ impl Totals {
             plain_bytes_out: self.plain_bytes_out - earlier.plain_bytes_out,
             bytes_populated: self.bytes_populated - earlier.bytes_populated,
             bytes_discarded: self.bytes_discarded - earlier.bytes_discarded,
+            bytes_forgotten: self.bytes_forgotten - earlier.bytes_forgotten,
+            pages_overwritten: self.pages_overwritten - earlier.pages_overwritten,
             evictions: self.evictions - earlier.evictions,
             free_evictions: self.free_evictions - earlier.free_evictions,
             touches: self.touches - earlier.touches,

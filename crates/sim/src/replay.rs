@@ -173,7 +173,7 @@ fn play<T: Thinks>(
             }
             Next::Hand(_) => {
                 if let Some((_, direction)) = hand {
-                    mind.returns(direction, &mut memory, now);
+                    mind.returns(direction, &mut memory, now)?;
                 }
             }
             Next::Host => {

@@ -8,6 +8,7 @@
 
 use super::Engine;
 use crate::command::{Command, Commands};
+use crate::copies;
 use crate::event::{DiscardOutcome, Fault, Migration, MigrationCause};
 use crate::residency::{Ask, Handle};
 use crate::units::{Place, UmBlock};
@@ -20,28 +21,42 @@ impl Engine {
         if self.last_batch.replace(fault.batch) != Some(fault.batch) {
             known.counters.fault_batches += 1;
         }
-        if let Some(at) = known.residency.find(fault.block) {
+        let Some(at) = known.residency.find(fault.block) else { return };
+        if fault.write {
+            copies::lost(at, known);
+        }
+        let block = known.residency.get(at);
+        if fault.write && block.duplicated && block.whole() {
+            self.taken_back(at, out);
+            self.policy.overwritten(at, &mut self.known, out);
+        } else {
             self.faulted(at, out);
         }
     }
 
     /// The GPU faulted on the block `at`.
     fn faulted(&mut self, at: Handle, out: &mut Commands) {
+        self.taken_back(at, out);
         let known = &mut self.known;
-        let block = known.residency.get(at).block;
         match known.residency.get(at).ask() {
             Ask::Predicted | Ask::Unproven => {
                 known.counters.prefetch_late += 1;
                 known.residency.set_ask(at, Ask::None);
             }
-            Ask::Evict | Ask::PreEvict | Ask::Discard => {
-                known.residency.set_ask(at, Ask::None);
-                out.push(Command::Cancel { block });
-            }
-            Ask::None | Ask::Populate | Ask::Urgent | Ask::Keep => {}
+            Ask::Own => known.residency.set_ask(at, Ask::None),
+            _ => {}
         }
         known.residency.faulted(at);
         self.policy.fault(at, known, out);
+    }
+
+    /// The GPU uses the block `at`: it does not leave, nor is it saved.
+    fn taken_back(&mut self, at: Handle, out: &mut Commands) {
+        let block = self.known.residency.get(at);
+        if block.ask().leaves() || block.ask() == Ask::Save {
+            out.push(Command::Cancel { block: block.block });
+            self.known.residency.set_ask(at, Ask::None);
+        }
     }
 
     pub(super) fn migrated(&mut self, piece: &Migration, out: &mut Commands) {
@@ -50,11 +65,16 @@ impl Engine {
         if piece.to == device
             && matches!(piece.cause, MigrationCause::Coherence | MigrationCause::Prefetch)
             && let Some(at) = self.known.residency.find(piece.block)
-            && self.known.residency.lacks(at)
         {
-            // Its fault notice is put first (facts 2.5), so that was lost.
-            self.known.counters.faults_inferred += 1;
-            self.faulted(at, out);
+            let block = self.known.residency.get(at);
+            if self.known.residency.lacks(at) {
+                // Its fault notice is put first (facts 2.5), so that was lost.
+                self.known.counters.faults_inferred += 1;
+                self.faulted(at, out);
+            } else if block.duplicated && block.whole() {
+                // The driver had evicted it, without a notice.
+                self.faulted(at, out);
+            }
         }
         let known = &mut self.known;
         let left = known.residency.migrated(piece);
@@ -76,14 +96,15 @@ impl Engine {
                 known.counters.prefetch_useless += 1;
                 known.residency.set_ask(at, Ask::None);
             }
-            Ask::Keep => known.residency.set_ask(at, Ask::None),
+            Ask::Keep | Ask::Save => known.residency.set_ask(at, Ask::None),
+            Ask::Drop => return known.residency.set_ask(at, Ask::None),
             ask @ (Ask::Evict | Ask::PreEvict) => {
                 known.counters.preevicted += u64::from(ask == Ask::PreEvict);
                 return known.residency.set_ask(at, Ask::None);
             }
             // Its contents are on the host now, and are given up there.
             Ask::Discard => return,
-            Ask::None | Ask::Populate | Ask::Urgent | Ask::Predicted => {}
+            Ask::None | Ask::Populate | Ask::Urgent | Ask::Predicted | Ask::Own => {}
         }
         self.policy.evicted(at, known, out);
     }
@@ -107,6 +128,9 @@ impl Engine {
             known.counters.prefetch_issued += 1;
             known.counters.prefetch_failed += u64::from(!ok);
         }
+        if ok {
+            copies::moved(at, ask, to_device, known);
+        }
         match (to_device, ok) {
             (true, true) => {
                 known.residency.fetched(at);
@@ -122,7 +146,8 @@ impl Engine {
         }
         match (to_device, ask) {
             (true, Ask::Predicted) if ok => known.residency.set_ask(at, Ask::Unproven),
-            (true, Ask::Predicted | Ask::Urgent | Ask::Populate | Ask::Keep) | (false, Ask::Evict | Ask::PreEvict) => {
+            (true, Ask::Predicted | Ask::Urgent | Ask::Populate | Ask::Keep | Ask::Own)
+            | (false, Ask::Evict | Ask::PreEvict | Ask::Drop) => {
                 known.residency.set_ask(at, Ask::None);
             }
             _ => {}
@@ -149,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// The fetch of the block found no room in its lane.
+    /// What was asked for the block found no room in its lane, or something else in its way.
     pub(super) fn dropped(&mut self, block: UmBlock) {
         let Some(at) = self.known.residency.find(block) else { return };
         match self.known.residency.get(at).ask() {
@@ -157,8 +182,16 @@ impl Engine {
                 self.known.counters.prefetch_dropped += 1;
                 self.known.residency.set_ask(at, Ask::None);
             }
-            Ask::Populate => self.known.residency.set_ask(at, Ask::None),
+            Ask::Populate | Ask::Save | Ask::Own => self.known.residency.set_ask(at, Ask::None),
             _ => {}
         }
+    }
+
+    /// Whether the block that a command is about is believed to be on the GPU. Notes that its mode may be on from now on.
+    pub(super) fn is_there(&mut self, command: Command) -> bool {
+        let Some(at) = self.known.residency.find(command.block()) else { return false };
+        let block = self.known.residency.get_mut(at);
+        block.duplicated |= matches!(command, Command::Save { .. } | Command::Drop { .. });
+        block.on_device
     }
 }

@@ -48,6 +48,8 @@ pub trait Policy: Send + fmt::Debug {
     fn shrunk(&mut self, _known: &mut Known, _out: &mut Commands) {}
     /// The GPU faulted on the block `at`, which is managed.
     fn fault(&mut self, _at: Handle, _known: &mut Known, _out: &mut Commands) {}
+    /// The GPU wrote to the block `at`, of which the host had a copy ([`crate::copies`]), and faulted for that; the block stays. Told for each such fault.
+    fn overwritten(&mut self, _at: Handle, _known: &mut Known, _out: &mut Commands) {}
     /// The block `at` has just left the GPU, not at our request.
     fn evicted(&mut self, _at: Handle, _known: &mut Known, _out: &mut Commands) {}
     /// A block is about to be forgotten: its memory is freed.

@@ -7,6 +7,8 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod told;
+
 use std::collections::HashSet;
 
 use deepum_core::engine::{Config, Engine};
@@ -237,7 +239,12 @@ impl World {
             for block in batch.blocks() {
                 self.mover_free[at] += match batch.lane {
                     Lane::Discard => self.discard(block),
-                    Lane::Evict => self.evict(block),
+                    // It keeps one copy of everything.
+                    Lane::Drop | Lane::Evict => self.evict(block),
+                    Lane::Save => {
+                        self.tell(&Event::Saved { block, ok: false });
+                        self.costs.touch
+                    }
                     Lane::Fault | Lane::Keep | Lane::Predicted => self.fetch(block),
                 };
             }

@@ -1,7 +1,7 @@
 //! Where bytes are in this process, and moving them.
 //!
 //! Device memory lies at its address + [`SHADOW`]; host memory at its address. Managed memory lies at its address, but
-//! in data mode the pages that the model has on a device lie at + `SHADOW`, and a page that left a place is overwritten
+//! in data mode the pages that the model has on a device lie at + `SHADOW` (those with two copies on both sides; the device's are read), and a page that left a place is overwritten
 //! with [`POISON`] there. A move that the model forgot, doubled, or made at the wrong moment then changes a result.
 //!
 //! The program's own addresses are claims: a copy from or to a bad pointer kills the program here as it would there.
@@ -43,7 +43,7 @@ impl ByteView<'_> {
                 let block = UmBlock::containing(DevAddr(addr));
                 #[expect(clippy::cast_possible_truncation, reason = "an offset inside a block, in pages")]
                 let page = ((addr - block.start().0) / PAGE) as u32;
-                let on_host = self.memory.pages_at(Place::Host, block).contains(page);
+                let on_host = self.memory.only_on_host(block).contains(page);
                 let len = len.min(PAGE - addr % PAGE);
                 (if on_host { addr } else { addr + SHADOW }, len)
             }
@@ -237,8 +237,16 @@ pub fn apply(op: &PageOp) {
             each(block, pages, &set(from, POISON));
             each(block, pages, &set(to, POISON));
         }
-        // Devices share one shadow: between them nothing has to move.
-        PageOp::Moved { from: Place::Device(_), to: Place::Device(_), .. } => {}
+        // Devices share one shadow: between them nothing has to move, and what one forgets another has.
+        PageOp::Moved { from: Place::Device(_), to: Place::Device(_), .. }
+        | PageOp::Copied { from: Place::Device(_), to: Place::Device(_), .. }
+        | PageOp::Forgotten { place: Place::Device(_), kept: Place::Device(_), .. } => {}
+        PageOp::Forgotten { block, pages, place, .. } => each(block, pages, &set(place, POISON)),
+        PageOp::Copied { block, pages, to, .. } => each(block, pages, &|host, device, len| {
+            let (from, into) = if to == Place::Host { (device, host) } else { (host, device) };
+            // SAFETY: as in `set`; the two sides are SHADOW apart and so never overlap.
+            unsafe { ptr::copy_nonoverlapping(from, into, len) }
+        }),
         PageOp::Moved { block, pages, to, .. } => each(block, pages, &|host, device, len| {
             let (from, into) = if to == Place::Host { (device, host) } else { (host, device) };
             // SAFETY: as in `set`; the two sides are SHADOW apart and so never overlap.

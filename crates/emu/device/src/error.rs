@@ -89,6 +89,7 @@ impl From<ModelError> for CuError {
             ModelError::OutOfMemory { .. } => Self::OutOfMemory,
             ModelError::NoDevice { .. } => Self::InvalidDevice,
             ModelError::NotManaged { .. } | ModelError::NotMappable { .. } => Self::InvalidValue,
+            ModelError::PartOfBlock { .. } => Self::NotSupported,
         }
     }
 }

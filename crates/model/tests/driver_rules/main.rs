@@ -1,6 +1,7 @@
 //! The driver's rules, one test each. "Facts 4.2" is that section of `docs/facts.md`.
 
 mod discard;
+mod duplicates;
 mod faults;
 mod places;
 mod ssd;

@@ -12,8 +12,9 @@ use deepum_core::command::Commands;
 use deepum_core::engine::Engine;
 use deepum_core::event::{DiscardOutcome, Event, Fault, Migration};
 use deepum_core::queues::{BATCH, Batch, Direction, Lane, Queues};
+use deepum_core::steps::Step;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Nanos, Place, UmBlock};
-use deepum_model::{ModelError, Notice, UnifiedMemory};
+use deepum_model::{Advice, ModelError, Notice, UnifiedMemory};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -73,8 +74,12 @@ struct Hand {
 
 #[derive(Clone, Debug)]
 struct Job {
+    batch: Batch,
+    /// The calls that are still to be made.
+    steps: &'static [Step],
+    /// When the one under way returns.
     done: Nanos,
-    to: Place,
+    /// Whether all calls did what they should, by block.
     moved: Vec<(UmBlock, bool)>,
 }
 
@@ -161,15 +166,35 @@ impl<T: Thinks> Mind<T> {
     }
 
     /// A hand's call returns.
-    pub(super) fn returns(&mut self, direction: Direction, memory: &mut UnifiedMemory, now: Nanos) {
+    ///
+    /// # Errors
+    /// As [`Self::act`].
+    pub(super) fn returns(
+        &mut self,
+        direction: Direction,
+        memory: &mut UnifiedMemory,
+        now: Nanos,
+    ) -> Result<(), ReplayError> {
         let hand = &mut self.hands[direction as usize];
         hand.let_go = Some(now);
-        let Some(Job { to, moved, .. }) = hand.job.take() else { return };
-        self.look(memory, now);
-        self.queues.done(direction);
-        for (block, ok) in moved {
-            self.tell(&Event::MoveDone { block, to, ok });
+        let Some(mut job) = hand.job.take() else { return Ok(()) };
+        if !job.steps.is_empty() {
+            job.step(memory, now)?;
+            hand.job = Some(job);
+            return Ok(());
         }
+        self.look(memory, now);
+        for &(block, _) in job.moved.iter().filter(|(_, ok)| *ok) {
+            self.queues.moved(direction, block);
+        }
+        self.queues.done(direction);
+        for (block, ok) in job.moved {
+            self.tell(&match job.batch.lane {
+                Lane::Save => Event::Saved { block, ok },
+                _ => Event::MoveDone { block, to: place(direction), ok },
+            });
+        }
+        Ok(())
     }
 
     /// Hands over what was asked for, and begins what idle hands can take. Answers where the gate stands then.
@@ -223,28 +248,10 @@ impl<T: Thinks> Mind<T> {
             self.queues.done(direction);
             return Ok(());
         }
-        let to = if batch.lane == Lane::Evict { Place::Host } else { Place::Device(GPU) };
-        let mut moved = Vec::new();
-        let mut done = start;
-        let whole = memory.migrate(batch.range(), to, start);
-        match whole {
-            Ok(migrated) => {
-                done = migrated.done;
-                moved.extend(batch.blocks().map(|block| (block, true)));
-            }
-            Err(ModelError::OutOfMemory { place: place @ Place::Host, .. }) => {
-                return Err(ReplayError::OutOfMemory { place });
-            }
-            // Part of it may be freed: the rest is still wanted.
-            Err(_) => {
-                for block in batch.blocks() {
-                    let one = memory.migrate(block.range(), to, done);
-                    moved.push((block, one.is_ok()));
-                    done = one.map_or(done, |migrated| migrated.done);
-                }
-            }
-        }
-        self.hands[direction as usize].job = Some(Job { done, to, moved });
+        let moved = batch.blocks().map(|block| (block, true)).collect();
+        let mut job = Job { batch, steps: batch.steps(), done: start, moved };
+        job.step(memory, start)?;
+        self.hands[direction as usize].job = Some(job);
         Ok(())
     }
 
@@ -284,5 +291,57 @@ impl<T: Thinks> Mind<T> {
     fn may_discard(&self, block: UmBlock, finished: LaunchSeq) -> bool {
         let held = self.held.get(&block).copied().unwrap_or_default();
         held.reported && held.tensors == 0 && held.released <= finished
+    }
+}
+
+/// Where what goes this way is then.
+fn place(direction: Direction) -> Place {
+    match direction {
+        Direction::Out => Place::Host,
+        Direction::In => Place::Device(GPU),
+    }
+}
+
+impl Job {
+    /// Makes the next call: one for all blocks, and where that fails one for each.
+    fn step(&mut self, memory: &mut UnifiedMemory, start: Nanos) -> Result<(), ReplayError> {
+        let Some((&step, steps)) = self.steps.split_first() else { return Ok(()) };
+        (self.steps, self.done) = (steps, start);
+        if self.moved.iter().all(|(_, ok)| *ok) {
+            match self.call(step, self.batch.range(), memory)? {
+                Some(done) => {
+                    self.done = done;
+                    return Ok(());
+                }
+                None if self.moved.len() == 1 => self.moved[0].1 = false,
+                None => {}
+            }
+        }
+        // Part of it may be freed: the rest is still wanted.
+        for at in 0..self.moved.len() {
+            let (block, ok) = self.moved[at];
+            let done = if ok { self.call(step, block.range(), memory)? } else { None };
+            self.moved[at].1 = done.is_some();
+            self.done = done.unwrap_or(self.done);
+        }
+        Ok(())
+    }
+
+    /// When it returns, unless it fails.
+    fn call(&self, step: Step, range: AddrRange, memory: &mut UnifiedMemory) -> Result<Option<Nanos>, ReplayError> {
+        let done = match step {
+            Step::ToHost => memory.migrate(range, Place::Host, self.done).map(|migrated| migrated.done),
+            Step::ToDevice => memory.migrate(range, Place::Device(GPU), self.done).map(|migrated| migrated.done),
+            Step::Duplicate(on) => memory.advise(range, Advice::Duplicate(on), self.done),
+            Step::Prefer(on) => memory.advise(range, Advice::Prefer(on.then_some(GPU)), self.done),
+            Step::Access(on) => memory.advise(range, Advice::AccessedBy(GPU, on), self.done),
+        };
+        match done {
+            // What does not leave need not be saved.
+            Err(ModelError::OutOfMemory { place: place @ Place::Host, .. }) if self.batch.lane != Lane::Save => {
+                Err(ReplayError::OutOfMemory { place })
+            }
+            done => Ok(done.ok()),
+        }
     }
 }

@@ -3,8 +3,12 @@
 use super::*;
 use crate::planner::schedule::{Kind, Move};
 use crate::tiers::Tier;
-use deepum_core::policy::PolicyName;
-use deepum_core::units::{AddrRange, DevAddr, LaunchKey, StreamSlot};
+use deepum_core::command::Commands;
+use deepum_core::copies;
+use deepum_core::known::Known;
+use deepum_core::policy::{Policy, PolicyName};
+use deepum_core::residency::Ask;
+use deepum_core::units::{AddrRange, DevAddr, LaunchKey, LaunchSeq, StreamSlot, UmBlock};
 use deepum_trace::event::{Access, Header, NameId, Touch};
 use deepum_trace::program::TensorId;
 
@@ -146,6 +150,69 @@ fn a_plan_is_carried_out_to_the_byte_and_nothing_faults() {
     assert_eq!((last.totals.bytes_in.user, last.totals.bytes_in.total()), (Bytes::mib(48), Bytes::mib(48)));
     assert_eq!((last.totals.bytes_out.user, last.totals.bytes_out.total()), (Bytes::mib(48), Bytes::mib(48)));
     assert_eq!((last.totals.fault_entries, planned.core), (0, None));
+}
+
+/// Saves what is on the GPU and that nobody uses, and drops what is saved; the GPU faults for all of it.
+#[derive(Debug)]
+struct Drops;
+
+impl Policy for Drops {
+    fn name(&self) -> PolicyName {
+        PolicyName::Demand
+    }
+    fn watches_launches(&self) -> bool {
+        true
+    }
+    fn launch(&mut self, seq: LaunchSeq, known: &mut Known, out: &mut Commands) {
+        let there: Vec<_> = known.residency.oldest_first().collect();
+        for at in there {
+            let state = known.residency.get(at);
+            let (block, idle, saved) = (state.block, state.ask() == Ask::None, state.saved);
+            if !idle || known.window.uses(block) {
+                continue;
+            }
+            match saved {
+                // Every other one, as if it were to be written.
+                true if block.0 % 2 == seq.0 % 2 => _ = copies::own(at, seq, known, out),
+                true => _ = copies::drop_copy(at, known, out),
+                false => _ = copies::save(at, known, out),
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_only_read_is_copied_out_once_and_dropped_and_what_was_owned_is_copied_out_again() {
+    let read = |n: u64| {
+        let Does::Issue(mut work) = launch(u32::try_from(n).unwrap(), &[n]) else { unreachable!() };
+        work.touches.iter_mut().for_each(|touch| touch.access = Access::Read);
+        Does::Issue(work)
+    };
+    let mut does = vec![Does::Alloc(AddrRange::new(DevAddr(BASE), Bytes::mib(48)))];
+    does.extend((0..6).map(|n| Does::PtBlock { range: tensor(n), active: true }));
+    for _ in 0..6 {
+        does.push(Does::Iteration);
+        does.extend((0..6).flat_map(|n| [read(n), Does::Wait]));
+    }
+    does.push(Does::Iteration);
+    let script = script(does);
+    let mut setup = setup(PolicyName::Demand, Bytes::mib(32));
+    setup.engine.saving = true;
+    let run = || {
+        let engine = Engine::deciding(setup.engine, Box::new(Drops));
+        play(&script, &setup, Mind::new(engine), |_, _| ()).unwrap()
+    };
+    let (replayed, mind) = run();
+    let counters = *mind.thinks.counters();
+    assert!(counters.saved > 0 && counters.dropped > 0 && counters.owned > 0, "{counters:?}");
+    assert_eq!((counters.moves_failed, counters.saves_lost), (0, 0), "{counters:?}");
+    let out = replayed.iterations.iter().fold(Bytes::ZERO, |sum, one| sum + one.totals.bytes_out.total());
+    assert_eq!(out, Bytes(counters.saved * UmBlock::SIZE.get()), "nothing but what was saved was copied out");
+    let demand =
+        replay(&script, &Setup { engine: Config::new(PolicyName::Demand, Bytes::mib(32)), ..setup.clone() }, |_, _| ());
+    let demand = demand.unwrap().iterations[5].totals.bytes_out.total();
+    assert!(replayed.iterations[5].totals.bytes_out.total() < demand, "{demand:?}");
+    assert_eq!(run().0.iterations, replayed.iterations, "the same again");
 }
 
 #[test]

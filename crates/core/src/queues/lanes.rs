@@ -1,0 +1,93 @@
+//! What waits in which lane, which way that goes, and what a mover is given of it.
+
+use crate::steps::Way;
+use crate::units::{AddrRange, Bytes, UmBlock};
+
+/// Which lane a batch came from, and with it what to do.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lane {
+    /// Give up the contents, without a copy.
+    Discard,
+    /// Give up the copy on the GPU; the host has one.
+    Drop,
+    /// Move to host memory.
+    Evict,
+    /// Copy to host memory.
+    Save,
+    /// Fetch: the GPU waits.
+    Fault,
+    /// Fetch what is believed to be there: touch.
+    Keep,
+    /// Fetch: wanted soon, or new memory. Or own.
+    Predicted,
+}
+
+impl Lane {
+    /// All of them; those of one direction in the order they are served.
+    pub const ALL: [Self; 7] =
+        [Self::Discard, Self::Drop, Self::Evict, Self::Save, Self::Fault, Self::Keep, Self::Predicted];
+
+    /// Which way it goes.
+    pub const fn direction(self) -> Direction {
+        match self {
+            Self::Discard | Self::Drop | Self::Evict | Self::Save => Direction::Out,
+            Self::Fault | Self::Keep | Self::Predicted => Direction::In,
+        }
+    }
+}
+
+/// Which way blocks move: the two have a thread, a copy engine and a half of the link each.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Direction {
+    /// Off the GPU.
+    Out,
+    /// Onto the GPU.
+    In,
+}
+
+impl Direction {
+    /// Both; where one thread serves them, in this order.
+    pub const ALL: [Self; 2] = [Self::Out, Self::In];
+
+    /// Its lanes, in the order they are served unless predicted fetches are late ([`super::Queues`]).
+    pub const fn lanes(self) -> &'static [Lane] {
+        match self {
+            Self::Out => &[Lane::Discard, Lane::Drop, Lane::Evict, Lane::Save],
+            Self::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
+        }
+    }
+    /// The other one.
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Out => Self::In,
+            Self::In => Self::Out,
+        }
+    }
+}
+
+/// Consecutive blocks to move the same way: one call of the driver, or a few ([`Batch::steps`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Batch {
+    /// What to do.
+    pub lane: Lane,
+    /// What is known of the blocks.
+    pub way: Way,
+    /// The lowest block.
+    pub first: UmBlock,
+    /// How many from there; at least 1.
+    pub count: u32,
+}
+
+impl Batch {
+    /// The bytes to move.
+    pub const fn range(self) -> AddrRange {
+        AddrRange::new(self.first.start(), Bytes(UmBlock::SIZE.get() * self.count as u64))
+    }
+    /// Each block, lowest first.
+    pub fn blocks(self) -> impl ExactSizeIterator<Item = UmBlock> {
+        (0..self.count).map(move |n| UmBlock(self.first.0 + u64::from(n)))
+    }
+    pub(super) fn contains(self, block: UmBlock) -> bool {
+        (self.first.0..self.first.0 + u64::from(self.count)).contains(&block.0)
+    }
+}
