@@ -2,7 +2,8 @@
 
 use deepum_kmod_bridge::sys::{
     Control, Discard, ENTRY_BYTES, EnableEvents, GpuFault, InitTracker515, InitTracker550, InitTracker560,
-    InitTrackerHead, Migrate, Migration, SetThreshold, UuidTable515, UuidTable550, UuidTable560, UuidTable565,
+    InitTrackerHead, Migrate, Migration, Policy, PolicyOf, Prefer515, Prefer550, SetThreshold, UuidTable515,
+    UuidTable550, UuidTable560, UuidTable565,
 };
 use std::mem::{offset_of, size_of};
 
@@ -32,6 +33,21 @@ pub const EXPECT_ALWAYS: &[Expect] = &[
     expect!("UVM_MIGRATE_PARAMS", "flags", offset_of!(Migrate, flags)),
     expect!("UVM_MIGRATE_PARAMS", "cpuNumaNode", offset_of!(Migrate, cpu_numa_node)),
     expect!("UVM_MIGRATE_PARAMS", "rmStatus", offset_of!(Migrate, rm_status)),
+    expect!("UVM_ENABLE_READ_DUPLICATION_PARAMS", size, size_of::<Policy>()),
+    expect!("UVM_ENABLE_READ_DUPLICATION_PARAMS", "requestedBase", offset_of!(Policy, base)),
+    expect!("UVM_ENABLE_READ_DUPLICATION_PARAMS", "length", offset_of!(Policy, length)),
+    expect!("UVM_ENABLE_READ_DUPLICATION_PARAMS", "rmStatus", offset_of!(Policy, rm_status)),
+    expect!("UVM_DISABLE_READ_DUPLICATION_PARAMS", size, size_of::<Policy>()),
+    expect!("UVM_DISABLE_READ_DUPLICATION_PARAMS", "rmStatus", offset_of!(Policy, rm_status)),
+    expect!("UVM_UNSET_PREFERRED_LOCATION_PARAMS", size, size_of::<Policy>()),
+    expect!("UVM_UNSET_PREFERRED_LOCATION_PARAMS", "rmStatus", offset_of!(Policy, rm_status)),
+    expect!("UVM_SET_ACCESSED_BY_PARAMS", size, size_of::<PolicyOf>()),
+    expect!("UVM_SET_ACCESSED_BY_PARAMS", "accessedByUuid", offset_of!(PolicyOf, uuid)),
+    expect!("UVM_SET_ACCESSED_BY_PARAMS", "rmStatus", offset_of!(PolicyOf, rm_status)),
+    expect!("UVM_UNSET_ACCESSED_BY_PARAMS", size, size_of::<PolicyOf>()),
+    expect!("UVM_UNSET_ACCESSED_BY_PARAMS", "rmStatus", offset_of!(PolicyOf, rm_status)),
+    expect!("UVM_SET_PREFERRED_LOCATION_PARAMS", size, size_of::<Prefer550>()),
+    expect!("UVM_SET_PREFERRED_LOCATION_PARAMS", "preferredLocation", offset_of!(Prefer550, uuid)),
     expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "queueBuffer", offset_of!(InitTrackerHead, queue_buffer)),
     expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "queueBufferSize", offset_of!(InitTrackerHead, queue_buffer_size)),
     expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "controlBuffer", offset_of!(InitTrackerHead, control_buffer)),
@@ -70,17 +86,30 @@ pub const EXPECT_QUEUE: &[Expect] = &[
     expect!("UvmEventMigrationInfo", "endTimeStamp", offset_of!(Migration, end_time_stamp)),
 ];
 
+/// What changed once, by the first driver in which it is otherwise.
+pub const EXPECT_UNTIL: &[(&str, &[Expect])] =
+    &[("550.40", &[expect!("UVM_SET_PREFERRED_LOCATION_PARAMS", "rmStatus", offset_of!(Prefer515, rm_status))])];
+
 /// What came later, by the first driver that has it.
-pub const EXPECT_SINCE: &[(&str, &[Expect])] = &[(
-    "580.65",
-    &[
-        expect!("UVM_DISCARD_PARAMS", size, size_of::<Discard>()),
-        expect!("UVM_DISCARD_PARAMS", "base", offset_of!(Discard, base)),
-        expect!("UVM_DISCARD_PARAMS", "length", offset_of!(Discard, length)),
-        expect!("UVM_DISCARD_PARAMS", "flags", offset_of!(Discard, flags)),
-        expect!("UVM_DISCARD_PARAMS", "rmStatus", offset_of!(Discard, rm_status)),
-    ],
-)];
+pub const EXPECT_SINCE: &[(&str, &[Expect])] = &[
+    (
+        "550.40",
+        &[
+            expect!("UVM_SET_PREFERRED_LOCATION_PARAMS", "preferredCpuNumaNode", offset_of!(Prefer550, cpu_numa_node)),
+            expect!("UVM_SET_PREFERRED_LOCATION_PARAMS", "rmStatus", offset_of!(Prefer550, rm_status)),
+        ],
+    ),
+    (
+        "580.65",
+        &[
+            expect!("UVM_DISCARD_PARAMS", size, size_of::<Discard>()),
+            expect!("UVM_DISCARD_PARAMS", "base", offset_of!(Discard, base)),
+            expect!("UVM_DISCARD_PARAMS", "length", offset_of!(Discard, length)),
+            expect!("UVM_DISCARD_PARAMS", "flags", offset_of!(Discard, flags)),
+            expect!("UVM_DISCARD_PARAMS", "rmStatus", offset_of!(Discard, rm_status)),
+        ],
+    ),
+];
 
 /// The two structs that changed, by the first driver with each shape.
 pub const EXPECT_SHAPES: &[(&str, &[Expect])] = &[

@@ -6,7 +6,7 @@
 mod expect;
 
 use deepum_kmod_bridge::sys::request;
-use expect::{EXPECT_ALWAYS, EXPECT_QUEUE, EXPECT_SHAPES, EXPECT_SINCE};
+use expect::{EXPECT_ALWAYS, EXPECT_QUEUE, EXPECT_SHAPES, EXPECT_SINCE, EXPECT_UNTIL};
 
 fn main() {
     let version = std::env::args().nth(1).unwrap_or_default();
@@ -16,8 +16,9 @@ fn main() {
     };
     println!("#include <stddef.h>\n#include \"uvm_types.h\"\n#include \"uvm_ioctl.h\"");
     let later = EXPECT_SINCE.iter().filter(|(since, _)| number(since).is_some_and(|since| since <= have));
-    let later = later.flat_map(|(_, expect)| *expect);
-    for expect in EXPECT_ALWAYS.iter().chain(EXPECT_QUEUE).chain(EXPECT_SHAPES[shape].1).chain(later) {
+    let earlier = EXPECT_UNTIL.iter().filter(|(until, _)| number(until).is_some_and(|until| have < until));
+    let others = later.chain(earlier).flat_map(|(_, expect)| *expect);
+    for expect in EXPECT_ALWAYS.iter().chain(EXPECT_QUEUE).chain(EXPECT_SHAPES[shape].1).chain(others) {
         let (c_type, bytes) = (c_name(expect.c_type, have), expect.bytes);
         let c = match expect.member {
             Some(member) => format!("offsetof({c_type}, {member})"),
@@ -27,6 +28,12 @@ fn main() {
     }
     let discard = (have >= (580, 65)).then_some(request::DISCARD);
     let requests = [
+        request::SET_PREFERRED_LOCATION,
+        request::UNSET_PREFERRED_LOCATION,
+        request::ENABLE_READ_DUPLICATION,
+        request::DISABLE_READ_DUPLICATION,
+        request::SET_ACCESSED_BY,
+        request::UNSET_ACCESSED_BY,
         request::MIGRATE,
         request::TOOLS_INIT_EVENT_TRACKER,
         request::TOOLS_SET_NOTIFICATION_THRESHOLD,

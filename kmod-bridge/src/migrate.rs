@@ -16,16 +16,18 @@ use crate::sys::{self, NvStatus, Uuid, request};
 use crate::version::Support;
 use deepum_core::units::{AddrRange, Place};
 use std::mem::offset_of;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// A process's UVM address space.
 #[derive(Debug)]
 pub struct VaSpace {
-    kernel: Arc<dyn Kernel>,
+    pub(crate) kernel: Arc<dyn Kernel>,
     fd: OwnedFd,
-    gpus: Vec<Gpu>,
+    pub(crate) gpus: Vec<Gpu>,
     discards: Result<(), String>,
+    /// Whether its policies are known, or why not.
+    pub(crate) known: Result<(), String>,
 }
 
 /// A migration that did not happen.
@@ -97,7 +99,13 @@ impl VaSpace {
         gpus: &[Gpu],
         support: &Support,
     ) -> Self {
-        Self { kernel, fd: fds.swap_remove(uvm), gpus: gpus.to_vec(), discards: support.can_discard() }
+        Self {
+            kernel,
+            fd: fds.swap_remove(uvm),
+            gpus: gpus.to_vec(),
+            discards: support.can_discard(),
+            known: support.can_duplicate(),
+        }
     }
 
     /// Moves all of `range`, whole pages of managed memory, to `to`, and waits until it is there.
@@ -110,14 +118,11 @@ impl VaSpace {
             Place::Host => Some(Uuid::CPU),
             Place::Device(id) => self.gpus.iter().find(|gpu| gpu.id == id).map(|gpu| gpu.uuid),
         };
-        let uuid = uuid.ok_or_else(|| fail(MigrateFailure::NoDevice))?.0;
-        let (low, high) = uuid.split_at(8);
-        let word = |half: &[u8]| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        let uuid = uuid.ok_or_else(|| fail(MigrateFailure::NoDevice))?;
         let mut params = Params::default();
         params.put_u64(offset_of!(sys::Migrate, base), range.start.get());
         params.put_u64(offset_of!(sys::Migrate, length), range.len.get());
-        params.put_u64(offset_of!(sys::Migrate, destination_uuid), word(low));
-        params.put_u64(offset_of!(sys::Migrate, destination_uuid) + 8, word(high));
+        params.put_uuid(offset_of!(sys::Migrate, destination_uuid), uuid);
         // Any node of the host.
         params.put_u32(offset_of!(sys::Migrate, cpu_numa_node), u32::MAX);
         // SAFETY: the only addresses are of the program's managed memory, which the driver checks: it moves pages
@@ -170,6 +175,11 @@ impl VaSpace {
                 _ => DiscardFailure::Other(e),
             })
         })
+    }
+
+    /// The file it is known by.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 
     /// How many processors can be ours: the GPUs and the host.

@@ -35,6 +35,13 @@ impl Params {
         let word = &mut self.0[at / 8];
         *word = *word & !(0xffff_ffff << shift) | u64::from(value) << shift;
     }
+    /// Puts a UUID at byte `at`, a multiple of 8 inside the buffer.
+    pub fn put_uuid(&mut self, at: usize, sys::Uuid(uuid): sys::Uuid) {
+        let (low, high) = uuid.split_at(8);
+        let word = |half: &[u8]| half.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+        self.put_u64(at, word(low));
+        self.put_u64(at + 8, word(high));
+    }
     /// The 64-bit word at byte `at`.
     pub fn u64(&self, at: usize) -> u64 {
         self.0[at / 8]

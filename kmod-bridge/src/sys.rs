@@ -13,6 +13,12 @@ use std::mem::{offset_of, size_of};
 
 /// `ioctl` request numbers: raw small integers, no direction or size in them.
 pub mod request {
+    pub const SET_PREFERRED_LOCATION: u32 = 42;
+    pub const UNSET_PREFERRED_LOCATION: u32 = 43;
+    pub const ENABLE_READ_DUPLICATION: u32 = 44;
+    pub const DISABLE_READ_DUPLICATION: u32 = 45;
+    pub const SET_ACCESSED_BY: u32 = 46;
+    pub const UNSET_ACCESSED_BY: u32 = 47;
     pub const MIGRATE: u32 = 51;
     pub const TOOLS_INIT_EVENT_TRACKER: u32 = 56;
     pub const TOOLS_SET_NOTIFICATION_THRESHOLD: u32 = 57;
@@ -24,6 +30,12 @@ pub mod request {
     /// The driver's name of a request.
     pub const fn name(request: u32) -> &'static str {
         match request {
+            SET_PREFERRED_LOCATION => "UVM_SET_PREFERRED_LOCATION",
+            UNSET_PREFERRED_LOCATION => "UVM_UNSET_PREFERRED_LOCATION",
+            ENABLE_READ_DUPLICATION => "UVM_ENABLE_READ_DUPLICATION",
+            DISABLE_READ_DUPLICATION => "UVM_DISABLE_READ_DUPLICATION",
+            SET_ACCESSED_BY => "UVM_SET_ACCESSED_BY",
+            UNSET_ACCESSED_BY => "UVM_UNSET_ACCESSED_BY",
             MIGRATE => "UVM_MIGRATE",
             TOOLS_INIT_EVENT_TRACKER => "UVM_TOOLS_INIT_EVENT_TRACKER",
             TOOLS_SET_NOTIFICATION_THRESHOLD => "UVM_TOOLS_SET_NOTIFICATION_THRESHOLD",
@@ -108,6 +120,46 @@ pub struct Migrate {
     pub cpu_numa_node: i32,
     pub user_space_start: u64,
     pub user_space_length: u64,
+    pub rm_status: u32,
+}
+
+/// `UVM_ENABLE_READ_DUPLICATION_PARAMS`, and the same of `DISABLE` and of `UVM_UNSET_PREFERRED_LOCATION`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Policy {
+    pub base: u64,
+    pub length: u64,
+    pub rm_status: u32,
+}
+
+/// `UVM_SET_ACCESSED_BY_PARAMS`, and the same of `UNSET`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct PolicyOf {
+    pub base: u64,
+    pub length: u64,
+    pub uuid: [u8; 16],
+    pub rm_status: u32,
+}
+
+/// `UVM_SET_PREFERRED_LOCATION_PARAMS` in 515 to 545.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Prefer515 {
+    pub base: u64,
+    pub length: u64,
+    pub uuid: [u8; 16],
+    pub rm_status: u32,
+}
+
+/// From 550.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Prefer550 {
+    pub base: u64,
+    pub length: u64,
+    pub uuid: [u8; 16],
+    pub cpu_numa_node: i32,
     pub rm_status: u32,
 }
 
@@ -299,10 +351,14 @@ macro_rules! lies {
     };
 }
 
-// Sizes and offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1, 4.3).
+// Sizes and offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1, 4.3, 4.7).
 const _: () = {
     lies!(Migrate, 80 bytes, destination_uuid at 16, flags at 32, semaphore_address at 40, semaphore_payload at 48,
         cpu_numa_node at 52, user_space_start at 56, rm_status at 72);
+    lies!(Policy, 24 bytes, length at 8, rm_status at 16);
+    lies!(PolicyOf, 40 bytes, length at 8, uuid at 16, rm_status at 32);
+    lies!(Prefer515, 40 bytes, uuid at 16, rm_status at 32);
+    lies!(Prefer550, 40 bytes, uuid at 16, cpu_numa_node at 32, rm_status at 36);
     lies!(Discard, 32 bytes, length at 8, flags at 16, rm_status at 24);
     lies!(InitTrackerHead, 48 bytes, processor at 24, all_processors at 40, uvm_fd at 44);
     lies!(InitTracker515, 56 bytes, rm_status at 48);

@@ -103,6 +103,20 @@ impl Support {
         }
     }
 
+    /// Whether the driver is known to have policies for two copies of memory (facts 4.7), as all known ones have, or why not.
+    ///
+    /// # Errors
+    /// One line for the user.
+    pub fn can_duplicate(&self) -> Result<(), String> {
+        let (from, to) = KNOWN;
+        let who = match self {
+            Self::Known(_) => return Ok(()),
+            Self::Newer(v) | Self::Older(v) => format!("NVIDIA driver {v}"),
+            Self::Unnamed => "a driver that does not tell its version".to_owned(),
+        };
+        Err(format!("{who} is not asked to keep two copies of memory: that is known of {from} to {to} only"))
+    }
+
     /// The version, if there is one.
     pub const fn version(&self) -> Option<&DriverVersion> {
         match self {
@@ -162,6 +176,15 @@ mod tests {
             assert!(why.contains(text) && why.contains("580.65.06"), "{why}");
         }
         assert!(support("").can_discard().unwrap_err().contains("does not tell its version"));
+    }
+
+    #[test]
+    fn two_copies_are_asked_of_known_drivers_alone_and_every_refusal_names_the_driver() {
+        assert_eq!(support("515.43.04").can_duplicate(), Ok(()));
+        for text in ["470.256.02", "610.10"] {
+            assert!(support(text).can_duplicate().unwrap_err().contains(text));
+        }
+        assert!(support("").can_duplicate().unwrap_err().contains("does not tell its version"));
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Fake, GPU1, SHAPES, Shape};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
-use deepum_kmod_bridge::{DiscardFailure, MigrateFailure, Support, Unavailable};
+use deepum_kmod_bridge::{Advice, DiscardFailure, MigrateFailure, Support, Unavailable};
 
 #[test]
 fn every_shape_attaches_and_finds_the_address_space() {
@@ -159,6 +159,62 @@ fn a_driver_that_is_not_known_to_discard_is_not_asked() {
         let error = space.discard(range).unwrap_err();
         assert!(matches!(error.why, DiscardFailure::Driver(_)) && error.to_string().contains(version), "{error}");
         assert!(!fake.state.lock().unwrap().requests.contains(&80));
+    }
+}
+
+#[test]
+fn policies_are_told_in_every_shape_and_refusals_have_a_reason() {
+    let range = AddrRange::new(DevAddr(0x7f00_0020_0000), Bytes::mib(4));
+    let (base, length) = (0x7f00_0020_0000, 4 << 20);
+    for (shape, version) in SHAPES {
+        let (fake, bridge) = Fake::new(shape, version).open(64);
+        let space = bridge.va_space.unwrap();
+        assert_eq!(space.duplicates(), Ok(()), "{shape:?}");
+        for advice in [
+            Advice::Prefer(Some(GPU1.id)),
+            Advice::Prefer(None),
+            Advice::Duplicate(true),
+            Advice::Duplicate(false),
+            Advice::AccessedBy(GPU1.id, true),
+            Advice::AccessedBy(GPU1.id, false),
+        ] {
+            space.advise(range, advice).unwrap();
+        }
+        let told = [(42, 0x11), (43, 0), (44, 0), (45, 0), (46, 0x11), (47, 0x11)];
+        let told = told.map(|(request, uuid)| (request, base, length, uuid));
+        assert_eq!(fake.state.lock().unwrap().policies, told, "{shape:?}: the question before left nothing");
+        assert!(matches!(
+            space.advise(range, Advice::Prefer(Some(DeviceId(9)))).unwrap_err().why,
+            MigrateFailure::NoDevice
+        ));
+
+        for (request, advice) in [
+            (42, Advice::Prefer(Some(GPU1.id))),
+            (44, Advice::Duplicate(true)),
+            (46, Advice::AccessedBy(GPU1.id, true)),
+        ] {
+            for (status, text) in [(0x1e, "freed meanwhile"), (0x51, "no memory"), (0x40, "INVALID_STATE")] {
+                let mut fake = Fake::new(shape, version);
+                fake.refuse = Some((request, status));
+                let (_, bridge) = fake.open(64);
+                let error = bridge.va_space.unwrap().advise(range, advice).unwrap_err().to_string();
+                assert!(error.contains(text) && error.contains("4.00 MiB at 0x7f0000200000"), "{shape:?}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn whether_there_can_be_two_copies_is_asked_of_known_drivers_and_of_the_driver_itself() {
+    let (fake, bridge) = Fake::new(Shape::D580, "640.10").open(64);
+    assert!(bridge.va_space.unwrap().duplicates().unwrap_err().contains("640.10"));
+    assert!(!fake.state.lock().unwrap().requests.contains(&45), "a number that may mean something else is not sent");
+    for (status, text) in [(0x56, "NOT_SUPPORTED"), (0, "nobody's")] {
+        let mut fake = Fake::new(Shape::D580, "595.45.04");
+        fake.refuse = Some((45, status));
+        let (_, bridge) = fake.open(64);
+        let why = bridge.va_space.unwrap().duplicates().unwrap_err();
+        assert!(why.contains(text), "{why}");
     }
 }
 

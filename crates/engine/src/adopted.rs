@@ -15,7 +15,7 @@ use crate::pending::Pending;
 use crate::sources::Notices;
 use crate::sync::lock;
 use crate::tables::Keeper;
-use crate::threads::{Drivers, Running};
+use crate::threads::{Abilities, Drivers, Running};
 use crate::{Inputs, StartError};
 use deepum_core::units::{Bytes, DeviceId};
 use deepum_kmod_bridge::adopt::Adopted;
@@ -82,9 +82,9 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
         (inputs.say)(&why);
         None
     });
-    let discards = space.discards().map_err(str::to_owned);
+    let can = Abilities::of(&space);
     let drivers = Drivers {
-        discards,
+        can,
         tables,
         notices,
         mover: Arc::new(UvmMover(space)),

@@ -177,6 +177,11 @@ impl Desk {
         let mut state = lock(&self.state);
         let direction = job.batch.lane.direction();
         if let Some((_, queues)) = state.queues.iter_mut().find(|(device, _)| *device == job.device) {
+            for moved in results {
+                if let Event::MoveDone { block, ok: true, .. } | Event::Saved { block, ok: true } = moved.event {
+                    queues.moved(direction, block);
+                }
+            }
             queues.done(direction);
         }
         state.slot(direction).in_job = false;

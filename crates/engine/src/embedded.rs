@@ -16,7 +16,7 @@ use crate::socket::Socket;
 use crate::sources::Notices;
 use crate::tables::Keeper;
 use crate::tables::workload::{self, Program};
-use crate::threads::{Drivers, Running};
+use crate::threads::{Abilities, Drivers, Running};
 use crate::{Inputs, StartError, status};
 use deepum_kmod_bridge::{Bridge, Gpu, Linux, Uuid};
 use deepum_protocol::status::{Pace, folders};
@@ -65,7 +65,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
                 Pace::Polling,
                 driver,
                 Some(why.to_string()),
-                Err(why.to_string()),
+                Abilities::none(&why.to_string()),
             );
             off.turn_off(why.to_string());
             serve(&off, say);
@@ -98,9 +98,9 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         say(&why);
         None
     });
-    let discards = space.discards().map_err(str::to_owned);
+    let can = Abilities::of(&space);
     let (mover, hand_outs) = (Arc::new(UvmMover(space)), Arc::new(inputs.page.hand_outs()));
-    let drivers = Drivers { notices, mover, hand_outs, discards, pace, looks, driver, pending, tables };
+    let drivers = Drivers { notices, mover, hand_outs, can, pace, looks, driver, pending, tables };
     let running = Running::start(inputs, reader, drivers)?;
     let running = RUNNING.get_or_init(|| running);
     // The device may have nudged before there was anybody to hear it.

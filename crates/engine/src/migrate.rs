@@ -2,7 +2,7 @@
 //!
 //! The only code that moves pages. `deepum-evict` takes what goes off the GPU, `deepum-migrate` what comes onto it: the link
 //! carries both at once, and on a driver both calls run beside each other (facts 4.1). Each takes the most urgent batch of its
-//! direction, moves it with one call, and waits until the bytes are
+//! direction, moves it with one call, or the few that `deepum_core::steps` lists, and waits until the bytes are
 //! there; so at most one batch is under way when something more urgent comes. A call that fails for a batch is
 //! repeated block by block: part of a range may have been freed meanwhile, and the rest is still wanted. What cannot be
 //! moved is reported as not moved and never tried again by itself: to ask again is the core's decision.
@@ -14,8 +14,9 @@
 use crate::desk::{Desk, Job, Moved};
 use deepum_core::event::{DiscardOutcome, Event};
 use deepum_core::queues::{Direction, Lane};
-use deepum_core::units::{AddrRange, Bytes, Place, UmBlock};
-use deepum_kmod_bridge::{DiscardError, DiscardFailure, MigrateError, MigrateFailure, VaSpace};
+use deepum_core::steps::Step;
+use deepum_core::units::{AddrRange, Bytes, DeviceId, Place, UmBlock};
+use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, DiscardFailure, MigrateError, MigrateFailure, VaSpace};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,12 @@ pub trait Mover: Send + Sync {
     /// # Errors
     /// [`MigrateError`]; part of the range may have moved.
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError>;
+
+    /// Tells the driver about all of `range`, whole UM blocks.
+    ///
+    /// # Errors
+    /// [`AdviseError`]; it may hold for part of the range.
+    fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), AdviseError>;
 
     /// Gives up the contents of all of `range`, whole UM blocks, which are nowhere when it returns.
     ///
@@ -42,6 +49,9 @@ pub struct UvmMover(pub Arc<VaSpace>);
 impl Mover for UvmMover {
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
         self.0.migrate(range, to)
+    }
+    fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), AdviseError> {
+        self.0.advise(range, advice)
     }
     fn discard(&self, range: AddrRange) -> Result<(), DiscardError> {
         self.0.discard(range)
@@ -69,6 +79,7 @@ impl HandOuts for deepum_protocol::handout::HandOuts<'static> {
 /// A call that did not do what it should.
 enum Failure {
     Move(MigrateError),
+    Advise(AdviseError),
     Discard(DiscardError),
 }
 
@@ -77,6 +88,7 @@ impl Failure {
     const fn is_daily(&self) -> bool {
         match self {
             Self::Move(error) => matches!(error.why, MigrateFailure::NotManaged),
+            Self::Advise(error) => matches!(error.why, MigrateFailure::NotManaged),
             Self::Discard(error) => matches!(error.why, DiscardFailure::NotManaged),
         }
     }
@@ -86,6 +98,7 @@ impl Failure {
 #[derive(Debug, Default)]
 pub struct Said {
     moves: AtomicBool,
+    advice: AtomicBool,
     discards: AtomicBool,
 }
 
@@ -94,6 +107,7 @@ impl Said {
     fn is_first(&self, failure: &Failure) -> bool {
         let said = match failure {
             Failure::Move(_) => &self.moves,
+            Failure::Advise(_) => &self.advice,
             Failure::Discard(_) => &self.discards,
         };
         !said.swap(true, Ordering::Relaxed)
@@ -107,6 +121,9 @@ impl fmt::Display for Failure {
                 f,
                 "{error}; the driver goes on by itself where we fail (said once, then counted as moves_failed)"
             ),
+            Self::Advise(error) => {
+                write!(f, "{error}; such blocks have one copy (said once, then counted as moves_failed)")
+            }
             Self::Discard(error) => {
                 write!(f, "{error}; such blocks are moved out instead (said once, then counted as discards_failed)")
             }
@@ -138,17 +155,8 @@ impl Tools<'_> {
         let mut results = Vec::new();
         while let Some(job) = self.desk.next(direction) {
             let failure = match job.batch.lane {
-                Lane::Drop | Lane::Evict => self.carry_out(&job, Place::Host, &mut results).map(Failure::Move),
-                Lane::Save => {
-                    let device = job.device;
-                    let refused = |block| Moved { device, event: Event::Saved { block, ok: false } };
-                    results.extend(job.batch.blocks().map(refused));
-                    None
-                }
-                Lane::Fault | Lane::Keep | Lane::Predicted => {
-                    self.carry_out(&job, Place::Device(job.device), &mut results).map(Failure::Move)
-                }
                 Lane::Discard => self.discard(&job, &mut results).map(Failure::Discard),
+                _ => self.carry_out(&job, &mut results),
             };
             self.desk.done(job, &results);
             announce();
@@ -161,18 +169,46 @@ impl Tools<'_> {
     }
 
     /// Moves a batch; what became of each block is appended to `results`. Gives the last failure that stood.
-    fn carry_out(&self, job: &Job, to: Place, results: &mut Vec<Moved>) -> Option<MigrateError> {
-        let blocks = Run { first: job.batch.first, count: job.batch.count };
+    fn carry_out(&self, job: &Job, results: &mut Vec<Moved>) -> Option<Failure> {
+        let batch = job.batch;
         let mut failure = None;
-        blocks.call(
-            |range| self.mover.migrate(range, to),
-            |block, outcome| {
-                let event = Event::MoveDone { block, to, ok: outcome.is_ok() };
+        let mut ok = vec![true; batch.count as usize];
+        for &step in batch.steps() {
+            let call = |range| self.step(step, range, job.device);
+            let left: Vec<UmBlock> = batch.blocks().zip(&ok).filter(|(_, ok)| **ok).map(|(block, _)| block).collect();
+            let mut became = |block: UmBlock, outcome: Result<(), Failure>| {
+                ok[usize::try_from(block.0 - batch.first.0).unwrap_or_default()] = outcome.is_ok();
                 failure = outcome.err().or(failure.take());
-                results.push(Moved { device: job.device, event });
-            },
-        );
+            };
+            if left.len() == batch.count as usize {
+                Run { first: batch.first, count: batch.count }.call(call, &mut became);
+            } else {
+                left.into_iter().for_each(|block| became(block, call(block.range())));
+            }
+        }
+        let to = match batch.lane.direction() {
+            Direction::Out => Place::Host,
+            Direction::In => Place::Device(job.device),
+        };
+        results.extend(batch.blocks().zip(ok).map(|(block, ok)| {
+            let event = match batch.lane {
+                Lane::Save => Event::Saved { block, ok },
+                _ => Event::MoveDone { block, to, ok },
+            };
+            Moved { device: job.device, event }
+        }));
         failure
+    }
+
+    fn step(&self, step: Step, range: AddrRange, device: DeviceId) -> Result<(), Failure> {
+        let advise = |advice| self.mover.advise(range, advice).map_err(Failure::Advise);
+        match step {
+            Step::ToHost => self.mover.migrate(range, Place::Host).map_err(Failure::Move),
+            Step::ToDevice => self.mover.migrate(range, Place::Device(device)).map_err(Failure::Move),
+            Step::Duplicate(on) => advise(Advice::Duplicate(on)),
+            Step::Prefer(on) => advise(Advice::Prefer(on.then_some(device))),
+            Step::Access(on) => advise(Advice::AccessedBy(device, on)),
+        }
     }
 
     /// Gives up a batch, but for blocks that somebody has; as [`Self::carry_out`].

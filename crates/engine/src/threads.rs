@@ -41,6 +41,7 @@ use crate::world::{Look, World};
 use crate::{Inputs, StartError};
 use deepum_core::queues::Direction;
 use deepum_core::units::{Bytes, DeviceId, UmBlock};
+use deepum_kmod_bridge::VaSpace;
 use deepum_protocol::ring::{Consumer, Ring};
 use deepum_protocol::shared::Mode;
 use deepum_protocol::status::Pace;
@@ -58,8 +59,8 @@ pub struct Drivers {
     pub mover: Arc<dyn Mover>,
     /// Whose contents may be given up.
     pub hand_outs: Arc<dyn HandOuts>,
-    /// Whether the driver gives contents up, or why not.
-    pub discards: Result<(), String>,
+    /// What the driver can do.
+    pub can: Abilities,
     /// Who says when to look.
     pub pace: Pace,
     /// And who looks then.
@@ -75,6 +76,26 @@ pub struct Drivers {
 impl std::fmt::Debug for Drivers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Drivers").field("pace", &self.pace).field("driver", &self.driver).finish_non_exhaustive()
+    }
+}
+
+/// What a driver can do beyond moving pages, or why not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Abilities {
+    /// Give contents up.
+    pub discards: Result<(), String>,
+    /// Keep two copies of memory.
+    pub duplicates: Result<(), String>,
+}
+
+impl Abilities {
+    /// Of this address space.
+    pub fn of(space: &VaSpace) -> Self {
+        Self { discards: space.discards().map_err(str::to_owned), duplicates: space.duplicates() }
+    }
+    /// None of it, for this reason.
+    pub fn none(why: &str) -> Self {
+        Self { discards: Err(why.to_owned()), duplicates: Err(why.to_owned()) }
     }
 }
 
@@ -114,10 +135,12 @@ impl Running {
         pace: Pace,
         driver: Option<String>,
         no_notices: Option<String>,
-        discards: Result<(), String>,
+        Abilities { discards, duplicates }: Abilities,
     ) -> Arc<Self> {
         let invalidation = Invalidation::within(inputs.config.invalidate, discards, inputs.page.is_reached());
-        let world = World::new(inputs, reader, no_notices.is_none(), invalidation.what);
+        // Without notices nobody hears that a copy is no longer good.
+        let saving = duplicates.is_ok() && no_notices.is_none();
+        let world = World::new(inputs, reader, no_notices.is_none(), invalidation.what, saving);
         let devices: Vec<_> = inputs.devices.iter().map(|facts| facts.id).collect();
         Arc::new(Self {
             gate: Gate::new(Arc::clone(&pending)),
@@ -146,12 +169,15 @@ impl Running {
     /// # Errors
     /// [`StartError`]; then none of them is left.
     pub fn start(inputs: &Inputs, reader: Consumer<'static>, drivers: Drivers) -> Result<Arc<Self>, StartError> {
-        let Drivers { notices, mover, hand_outs, discards, pace, looks, driver, pending, tables } = drivers;
+        let Drivers { notices, mover, hand_outs, can, pace, looks, driver, pending, tables } = drivers;
         let (source, missing) = match notices {
             Ok(source) => (Some(source), None),
             Err(why) => (None, Some(why)),
         };
-        let running = Self::new(inputs, reader, pending, pace, driver, missing, discards);
+        if let (Some(_), Err(why)) = (&source, &can.duplicates) {
+            (inputs.say)(why);
+        }
+        let running = Self::new(inputs, reader, pending, pace, driver, missing, can);
         if let Some(source) = &source {
             running.watch.also(source.watch());
         }

@@ -76,7 +76,13 @@ pub struct Counters {
 
 impl World {
     /// Takes the reading ends; `ring` is that of the record ring.
-    pub fn new(inputs: &Inputs, ring: Consumer<'static>, faults_visible: bool, invalidate: Invalidate) -> Self {
+    pub fn new(
+        inputs: &Inputs,
+        ring: Consumer<'static>,
+        faults_visible: bool,
+        invalidate: Invalidate,
+        saving: bool,
+    ) -> Self {
         let config = &inputs.config;
         let gpu = |facts: &DeviceFacts| {
             let mut engine = Engine::new(Config {
@@ -86,6 +92,7 @@ impl World {
                 geometry: config.table,
                 preevict: config.preevict,
                 invalidate,
+                saving,
                 ..Config::new(config.policy, facts.memory)
             });
             let mut commands = Commands::new();

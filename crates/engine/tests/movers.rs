@@ -10,7 +10,7 @@ use deepum_core::queues::Direction;
 use deepum_core::units::{AddrRange, Bytes, Place, UmBlock};
 use deepum_engine::desk::{Desk, Moved};
 use deepum_engine::migrate::{HandOuts, Mover, Said, Tools};
-use deepum_kmod_bridge::{DiscardError, MigrateError};
+use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, MigrateError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -119,12 +119,53 @@ fn a_refused_discard_is_tried_block_by_block_and_reported() {
     assert!(shop.discarding.lock().unwrap().is_empty());
 }
 
+#[test]
+fn two_copies_are_made_and_given_up_by_the_calls_listed_and_each_block_has_its_own_end() {
+    let (device, shop) = (Arc::new(Device::default()), Shop::default());
+    // Block 2 is freed while the calls are made.
+    device.deaf.lock().unwrap().extend([range(1, 3), range(2, 1)]);
+    movers(&device, &shop, |desk| {
+        ask(desk, &[1, 2, 3].map(|n| Command::Save { block: block(n) }));
+        let saved: Vec<_> = outcomes(desk, 3).iter().map(|moved| moved.event).collect();
+        let expected = [(1, true), (2, false), (3, true)].map(|(n, ok)| Event::Saved { block: block(n), ok });
+        assert_eq!(saved, expected);
+        ask(desk, &[Command::Drop { block: block(5) }]);
+        assert_eq!(outcomes(desk, 1)[0].event, Event::MoveDone { block: block(5), to: Place::Host, ok: true });
+        // The mode is on for 5, and so a fetch sends it home first, and to own it turns the mode off, after which it has one copy.
+        ask(desk, &[fetch(5)]);
+        outcomes(desk, 1);
+        ask(desk, &[Command::Own { block: block(5), by: Default::default() }]);
+        outcomes(desk, 1);
+        ask(desk, &[evict(5)]);
+        outcomes(desk, 1);
+    });
+    let (home, there) = (|first, count| (range(first, count), Place::Host), (range(5, 1), Place::Device(GPU)));
+    let advice = |first, count, on| (range(first, count), Advice::Duplicate(on));
+    assert_eq!(
+        device.advice(),
+        [
+            advice(1, 3, true),
+            advice(1, 1, true),
+            advice(2, 1, true),
+            advice(3, 1, true),
+            advice(5, 1, false),
+            advice(5, 1, true),
+            advice(5, 1, false)
+        ]
+    );
+    let outwards = vec![home(1, 1), home(3, 1), home(5, 1), home(5, 1), home(5, 1)];
+    assert_eq!(device.calls(), [vec![there, there], outwards].concat());
+}
+
 /// Looks at the marks from inside the call.
 struct Witness<'a>(&'a Shop);
 
 impl Mover for Witness<'_> {
     fn migrate(&self, _: AddrRange, _: Place) -> Result<(), MigrateError> {
         panic!("nothing is to move")
+    }
+    fn advise(&self, _: AddrRange, _: Advice) -> Result<(), AdviseError> {
+        panic!("nothing is to be told")
     }
     fn discard(&self, range: AddrRange) -> Result<(), DiscardError> {
         let marked = self.0.discarding.lock().unwrap();

@@ -1,5 +1,5 @@
 //! A driver to attach to: answers the requests as driver 535, 550, 560 or 580 does, and fills the queue byte by byte.
-//! Written from facts 2.1 to 2.4, 4.1 and 4.3, not from the code under test; offsets here are bare numbers on purpose.
+//! Written from facts 2.1 to 2.4, 4.1, 4.3 and 4.7, not from the code under test; offsets here are bare numbers on purpose.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -71,6 +71,8 @@ pub struct State {
     pub migrations: Vec<(u64, u64, [u8; 16], u32, u32)>,
     /// Base, length, flags.
     pub discards: Vec<(u64, u64, u64)>,
+    /// Request, base, length, and a UUID's first byte where there is one.
+    pub policies: Vec<(u32, u64, u64, u8)>,
     pub requests: Vec<u32>,
     put: u32,
 }
@@ -219,6 +221,10 @@ impl Kernel for Fake {
         let fd = fd.as_raw_fd();
         if let Some((number, status)) = self.refuse.filter(|(number, _)| *number == request) {
             let at = match (number, self.shape) {
+                (42, Shape::D535) => 32,
+                (42, _) => 36,
+                (43..=45, _) => 16,
+                (46 | 47, _) => 32,
                 (51, _) => 72,
                 (80, _) => 24,
                 (56, Shape::D560) => 52,
@@ -260,6 +266,22 @@ impl Kernel for Fake {
                     self.state.lock().unwrap().migrations.push(call);
                 }
                 p.put_u32(72, status);
+            }
+            (false, 42..=47) => {
+                let of_processor = matches!(request, 42 | 46 | 47);
+                let status_at = match request {
+                    42 if self.shape != Shape::D535 => 36,
+                    42 | 46 | 47 => 32,
+                    _ => 16,
+                };
+                let (base, length) = (p.u64(0), p.u64(8));
+                // The page behind the first is nobody's.
+                let status = if base == 0x1000 || base % 4096 != 0 { 0x1e } else { self.uvm_status(fd) };
+                if status == 0 {
+                    let uuid = if of_processor { p.u64(16).to_le_bytes()[0] } else { 0 };
+                    self.state.lock().unwrap().policies.push((request, base, length, uuid));
+                }
+                p.put_u32(status_at, status);
             }
             (false, 80) if self.shape == Shape::D580 => {
                 let status = match (self.uvm_status(fd), p.u64(0), p.u64(8), p.u64(16)) {

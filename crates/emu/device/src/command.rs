@@ -5,6 +5,7 @@
 //! synchronous command of the program itself lets time pass until then.
 
 use deepum_core::units::{AddrRange, Place};
+use deepum_model::Advice;
 
 use crate::error::CuResult;
 use crate::hands::Order;
@@ -19,6 +20,14 @@ impl Machine {
     /// makes this call fail).
     pub fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> CuResult {
         self.command(Order::Migrate(range, to), wait)
+    }
+
+    /// A policy of the blocks of `range`.
+    ///
+    /// # Errors
+    /// `InvalidValue` if `range` is not managed, `NotSupported` if it is not of whole blocks.
+    pub fn advise(&self, range: AddrRange, advice: Advice) -> CuResult {
+        self.command(Order::Advise(range, advice), true)
     }
 
     /// `UVM_DISCARD`: gives up the contents of `range`.

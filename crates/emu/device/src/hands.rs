@@ -22,7 +22,7 @@
 use std::collections::BTreeMap;
 
 use deepum_core::units::{AddrRange, Nanos, Place};
-use deepum_model::Migrated;
+use deepum_model::{Advice, Migrated};
 
 use crate::error::{CuError, CuResult};
 use crate::machine::Machine;
@@ -44,20 +44,23 @@ pub enum Order {
     Migrate(AddrRange, Place),
     /// `UVM_DISCARD`; `true` unmaps.
     Discard(AddrRange, bool),
+    /// A policy.
+    Advise(AddrRange, Advice),
 }
 
 impl Order {
-    /// Whose it is.
+    /// Whose it is. What the thread inwards tells of policies, or sends home first, counts as outwards: it then waits for its own reaction time
+    /// once more.
     #[must_use]
     pub const fn hand(self) -> Hand {
         match self {
             Self::Migrate(_, Place::Device(_)) => Hand::In,
-            Self::Migrate(_, Place::Host) | Self::Discard(..) => Hand::Out,
+            Self::Migrate(_, Place::Host) | Self::Discard(..) | Self::Advise(..) => Hand::Out,
         }
     }
     const fn range(self) -> AddrRange {
         match self {
-            Self::Migrate(range, _) | Self::Discard(range, _) => range,
+            Self::Migrate(range, _) | Self::Discard(range, _) | Self::Advise(range, _) => range,
         }
     }
 }
@@ -129,6 +132,9 @@ impl State {
             }
             Order::Discard(range, unmap) => {
                 self.memory.discard(range, unmap, at).map(|done| Migrated { ordered: done, done })
+            }
+            Order::Advise(range, advice) => {
+                self.memory.advise(range, advice, at).map(|done| Migrated { ordered: done, done })
             }
         };
         // Also what failed half-way has moved bytes.

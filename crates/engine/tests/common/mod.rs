@@ -12,9 +12,11 @@ use deepum_engine::looks::Looks;
 use deepum_engine::migrate::{HandOuts, Mover};
 use deepum_engine::pending::Pending;
 use deepum_engine::sources::Notices;
-use deepum_engine::threads::{Drivers, Running};
+use deepum_engine::threads::{Abilities, Drivers, Running};
 use deepum_engine::{DeviceFacts, Inputs};
-use deepum_kmod_bridge::{DiscardError, DiscardFailure, MigrateError, MigrateFailure, Notice, QueueBroken, QueueStats};
+use deepum_kmod_bridge::{
+    Advice, AdviseError, DiscardError, DiscardFailure, MigrateError, MigrateFailure, Notice, QueueBroken, QueueStats,
+};
 use deepum_protocol::AtomicU64;
 use deepum_protocol::gate::Gates;
 use deepum_protocol::page::{Page, WORDS};
@@ -54,6 +56,8 @@ pub struct Device {
     pub holds: AtomicBool,
     pub panics: AtomicBool,
     pub fails: AtomicBool,
+    /// Ranges about which advice is refused.
+    pub deaf: Mutex<Vec<AddrRange>>,
 }
 
 #[derive(Default)]
@@ -63,6 +67,7 @@ struct State {
     calls: [Vec<(AddrRange, Place)>; 2],
     standing: [Option<(AddrRange, Place)>; 2],
     discards: Vec<AddrRange>,
+    advice: Vec<(AddrRange, Advice)>,
     broken: Option<QueueBroken>,
     lost: bool,
 }
@@ -135,6 +140,10 @@ impl Device {
         self.state.lock().unwrap().standing
     }
 
+    pub fn advice(&self) -> Vec<(AddrRange, Advice)> {
+        self.state.lock().unwrap().advice.clone()
+    }
+
     pub fn discards(&self) -> Vec<AddrRange> {
         self.state.lock().unwrap().discards.clone()
     }
@@ -190,6 +199,14 @@ impl Mover for Hands {
             if to != Place::Host && std::mem::take(&mut state.lost) {
                 return Err(MigrateError { range, to, why: MigrateFailure::NoMemory });
             }
+        }
+        Ok(())
+    }
+
+    fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), AdviseError> {
+        self.0.state.lock().unwrap().advice.push((range, advice));
+        if self.0.deaf.lock().unwrap().contains(&range) {
+            return Err(AdviseError { range, advice, why: MigrateFailure::NotManaged });
         }
         Ok(())
     }
@@ -295,7 +312,7 @@ impl World {
             notices: Ok(Box::new(Script(Arc::clone(&device)))),
             mover: Arc::new(Hands(Arc::clone(&device))),
             hand_outs: Arc::new(Shop::default()),
-            discards: Ok(()),
+            can: Abilities { discards: Ok(()), duplicates: Ok(()) },
             pace,
             looks,
             driver: Some("580.65.06".to_owned()),

@@ -8,6 +8,7 @@ use crate::error::CuError;
 use crate::machine::{Machine, machine};
 use deepum_core::units::{AddrRange, Place};
 use deepum_emu_abi::forward::Node;
+use deepum_model::Advice;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
@@ -43,6 +44,9 @@ impl Backend for Machine {
     fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
         self.migrate(range, to, wait).map_err(status)
     }
+    fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), NvStatus> {
+        self.advise(range, advice).map_err(status)
+    }
     fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus> {
         self.discard(range, unmap).map_err(status)
     }
@@ -60,6 +64,7 @@ fn status(error: CuError) -> NvStatus {
         CuError::OutOfMemory => NvStatus::NO_MEMORY,
         CuError::InvalidDevice => NvStatus::INVALID_DEVICE,
         CuError::InvalidValue => NvStatus::INVALID_ADDRESS,
+        CuError::NotSupported => NvStatus::NOT_SUPPORTED,
         _ => NvStatus::INVALID_STATE,
     }
 }

@@ -17,7 +17,7 @@
 //! Locks: [`Uvm`] has one, held only for bookkeeping. A request that moves memory calls the backend, where it may be
 //! blocked in virtual time, with no lock of this module held. The machine may call the sink with its own lock held.
 //!
-//! Not here: counter trackers (a tools fd with an empty queue), range policies, external ranges, V2 entries before
+//! Not here: counter trackers (a tools fd with an empty queue), policies of parts of blocks, or by which the host is preferred or accesses, external ranges, V2 entries before
 //! driver 565, trackers that another process attaches. Such requests are refused, and say so once on stderr.
 
 pub mod caller;
@@ -34,7 +34,7 @@ use crate::machine::NoticeSink;
 use caller::{FileKey, Memory};
 use deepum_core::units::{AddrRange, DeviceId, Place};
 use deepum_emu_abi::forward::Node;
-use deepum_model::Notice;
+use deepum_model::{Advice, Notice};
 use parking_lot::Mutex;
 use queue::Tracker;
 use std::collections::BTreeMap;
@@ -52,6 +52,11 @@ pub trait Backend {
     /// # Errors
     /// The driver's status.
     fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus>;
+    /// A policy of whole blocks.
+    ///
+    /// # Errors
+    /// The driver's status.
+    fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), NvStatus>;
     /// `UVM_DISCARD` of whole pages.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What each request does: parameter structs at the offsets of facts 1.1, 2.1, 4.1 and 4.3.
+//! What each request does: parameter structs at the offsets of facts 1.1, 2.1, 4.1, 4.3 and 4.7.
 //!
 //! As in the driver, a routed request returns 0 and its outcome is `rmStatus` inside the struct, which is copied in and
 //! out whole; an unknown number is `EINVAL`, a bad pointer `EFAULT`.
@@ -9,6 +9,7 @@ use super::sys::{self, NvStatus, request};
 use super::{Backend, File, Uvm, UvmFile, gpu_uuid};
 use crate::say;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
+use deepum_model::Advice;
 use std::os::fd::RawFd;
 use std::sync::Once;
 
@@ -98,6 +99,15 @@ impl Uvm {
         let known = match (tools, request) {
             (false, request::INITIALIZE) => (16, 8),
             (false, request::REGISTER_GPU) => (40, 36),
+            // From 550 on a NUMA node comes before the status.
+            (false, request::SET_PREFERRED_LOCATION) => (40, if self.branch < 550 { 32 } else { 36 }),
+            (false, request::SET_ACCESSED_BY | request::UNSET_ACCESSED_BY) => (40, 32),
+            (
+                false,
+                request::UNSET_PREFERRED_LOCATION
+                | request::ENABLE_READ_DUPLICATION
+                | request::DISABLE_READ_DUPLICATION,
+            ) => (24, 16),
             (false, request::MIGRATE) => (80, 72),
             (false, request::UUID_TABLE) => match self.branch {
                 535 => (16, 12),
@@ -147,6 +157,7 @@ impl Uvm {
                 Ok(())
             }
             request::MIGRATE => self.migrate(params, backend),
+            request::SET_PREFERRED_LOCATION..=request::UNSET_ACCESSED_BY => self.advise(request, params, backend),
             request::DISCARD => {
                 let unmap = match params.u64(16) {
                     0 => false,
@@ -240,6 +251,26 @@ impl Uvm {
             Place::Device(self.gpu(&uuid)?)
         };
         backend.migrate(range, to, wait)
+    }
+
+    fn advise(&self, request: u64, params: &Params, backend: &dyn Backend) -> Result<(), NvStatus> {
+        let range = whole_pages(params.u64(0), params.u64(8))?;
+        let of_host = request == request::SET_PREFERRED_LOCATION && params.uuid(16) == sys::CPU_UUID
+            || matches!(request, request::SET_ACCESSED_BY | request::UNSET_ACCESSED_BY)
+                && params.uuid(16) == sys::CPU_UUID;
+        if of_host {
+            static SAID: Once = Once::new();
+            SAID.call_once(|| say("policies by which the host is preferred, or accesses, are not emulated"));
+            return Err(NvStatus::NOT_SUPPORTED);
+        }
+        let advice = match request {
+            request::SET_PREFERRED_LOCATION => Advice::Prefer(Some(self.gpu(&params.uuid(16))?)),
+            request::UNSET_PREFERRED_LOCATION => Advice::Prefer(None),
+            request::ENABLE_READ_DUPLICATION => Advice::Duplicate(true),
+            request::DISABLE_READ_DUPLICATION => Advice::Duplicate(false),
+            _ => Advice::AccessedBy(self.gpu(&params.uuid(16))?, request == request::SET_ACCESSED_BY),
+        };
+        backend.advise(range, advice)
     }
 
     fn gpu(&self, uuid: &[u8; 16]) -> Result<DeviceId, NvStatus> {

@@ -31,6 +31,12 @@ pub(super) mod request {
     pub const INITIALIZE: u64 = 0x3000_0001;
     pub const DEINITIALIZE: u64 = 0x3000_0002;
     pub const REGISTER_GPU: u64 = 37;
+    pub const SET_PREFERRED_LOCATION: u64 = 42;
+    pub const UNSET_PREFERRED_LOCATION: u64 = 43;
+    pub const ENABLE_READ_DUPLICATION: u64 = 44;
+    pub const DISABLE_READ_DUPLICATION: u64 = 45;
+    pub const SET_ACCESSED_BY: u64 = 46;
+    pub const UNSET_ACCESSED_BY: u64 = 47;
     pub const MIGRATE: u64 = 51;
     pub const INIT_EVENT_TRACKER: u64 = 56;
     pub const SET_NOTIFICATION_THRESHOLD: u64 = 57;

@@ -10,7 +10,7 @@ use super::{Backend, Uvm, gpu_uuid};
 use crate::machine::NoticeSink;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
 use deepum_emu_abi::forward::Node;
-use deepum_model::{FaultAccess, Notice, PageMask};
+use deepum_model::{Advice, FaultAccess, Notice, PageMask};
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
@@ -27,6 +27,10 @@ impl Backend for Moves {
     fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
         self.0.lock().unwrap().push(format!("migrate {:x?}+{:x} {to:?} {wait}", range.start, range.len.0));
         if range.start.0 == 0x1000 { Err(NvStatus::NO_MEMORY) } else { Ok(()) }
+    }
+    fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), NvStatus> {
+        self.0.lock().unwrap().push(format!("{advice:?} {:x?}+{:x}", range.start, range.len.0));
+        Ok(())
     }
     fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus> {
         self.0.lock().unwrap().push(format!("discard {:x?}+{:x} {unmap}", range.start, range.len.0));

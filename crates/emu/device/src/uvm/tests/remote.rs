@@ -21,6 +21,9 @@ impl Backend for Slow {
         drop(self.bell.wait_while(self.stands.lock().unwrap(), |stands| *stands).unwrap());
         self.moves.migrate(range, to, wait)
     }
+    fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), NvStatus> {
+        self.moves.advise(range, advice)
+    }
     fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus> {
         self.moves.discard(range, unmap)
     }

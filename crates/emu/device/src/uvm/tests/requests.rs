@@ -166,3 +166,44 @@ fn discard_knows_its_two_flags() {
     assert_eq!([discard(0), discard(1), discard(2)], [0, 0, NvStatus::INVALID_ARGUMENT.0]);
     assert_eq!(*world.moves.0.lock().unwrap(), ["discard 0x200000+1000 false", "discard 0x200000+1000 true"]);
 }
+
+#[test]
+fn policies_are_answered_where_their_driver_has_the_status() {
+    for branch in DRIVERS {
+        let world = World::new(branch);
+        world.initialise();
+        let (base, len) = (0x20_0000u64.to_le_bytes(), 0x40_0000u64.to_le_bytes());
+        let range: [(usize, &[u8]); 2] = [(0, &base), (8, &len)];
+        let gpu = gpu_uuid(DeviceId(1));
+        let of = |uuid: &'static [u8]| [range[0], range[1], (16, uuid)];
+        let gpu: &'static [u8] = Box::leak(Box::new(gpu));
+        let preferred = if branch == 535 { 32 } else { 36 };
+        for (request, status, fields) in [
+            (42, preferred, of(gpu).to_vec()),
+            (43, 16, range.to_vec()),
+            (44, 16, range.to_vec()),
+            (45, 16, range.to_vec()),
+            (46, 32, of(gpu).to_vec()),
+            (47, 32, of(gpu).to_vec()),
+        ] {
+            let mut params = with(&fields);
+            params[status..status + 4].fill(7);
+            assert_eq!((world.ioctl(&world.space, request, &mut params), u32_at(&params, status)), (0, 0), "{request}");
+        }
+        assert_eq!(
+            *world.moves.0.lock().unwrap(),
+            [
+                "Prefer(Some(DeviceId(1))) 0x200000+400000",
+                "Prefer(None) 0x200000+400000",
+                "Duplicate(true) 0x200000+400000",
+                "Duplicate(false) 0x200000+400000",
+                "AccessedBy(DeviceId(1), true) 0x200000+400000",
+                "AccessedBy(DeviceId(1), false) 0x200000+400000",
+            ]
+        );
+        assert_eq!(world.ask(42, preferred, &of(&[7; 16])), NvStatus::INVALID_DEVICE.0);
+        assert_eq!(world.ask(46, 32, &of(&sys::CPU_UUID)), NvStatus::NOT_SUPPORTED.0);
+        assert_eq!(world.ask(44, 16, &[(0, &base), (8, &[1])]), NvStatus::INVALID_ADDRESS.0);
+        assert_eq!(world.moves.0.lock().unwrap().len(), 6, "nothing refused reaches the machine");
+    }
+}
