@@ -16,6 +16,7 @@ mod progress;
 mod replay;
 mod rows;
 mod say;
+mod source;
 mod status;
 
 use clap::{Parser, Subcommand};
@@ -39,7 +40,7 @@ enum Command {
     /// Run a program plain, under each policy, and with unlimited memory, on an emulated GPU; print one table
     Compare(compare::CompareArgs),
     /// Replay what a program did, under each policy, on a modelled GPU; print one table
-    Replay(replay::ReplayArgs),
+    Replay(Box<replay::ReplayArgs>),
     /// Regenerate the DeepUM paper's evaluation on emulated GPUs, beside the paper's numbers
     ///
     /// All of it takes between one and two hours on two idle cores, and each run holds up to 4 GB of memory; interrupted, it goes on from where it was. At its end

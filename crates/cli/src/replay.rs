@@ -5,6 +5,7 @@
 //! could be at most is worked out beside (`docs/bound.md`). Or it is played by the rules of the simulator that G10 was published with ([`compat`]).
 
 mod compat;
+mod figures;
 mod gpu;
 mod life;
 mod policy;
@@ -24,14 +25,24 @@ use life::{Life, Otherwise, Placement};
 use policy::Policy;
 use row::{Row, table};
 use serde_json::json;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use trace::Trace;
 
 #[derive(Debug, clap::Args)]
 pub struct ReplayArgs {
     /// Files of recorded traces, and profiles of G10's artifact as g10:DIR:MODEL:BATCH
-    #[arg(required = true, value_name = "TRACE")]
+    #[arg(required_unless_present = "table", value_name = "TRACE")]
     traces: Vec<Trace>,
+    /// G10's Figures 11 and 15, in life and as published: all of their profiles, which are in this folder, and a document of it
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["traces", "policy", "gpu", "host", "ssd", "link", "iterations", "placement", "put_right", "json"])]
+    table: Option<PathBuf>,
+    /// With --table: the document [default: docs/results/g10-traces.md of the source tree]
+    #[arg(long, value_name = "FILE", requires = "table")]
+    document: Option<PathBuf>,
+    /// With --table: profiles that are replayed at a time
+    #[arg(long, value_name = "N", requires = "table", value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
     /// Under which policies; planners such as g10 and oracle are told the whole iteration in advance [default: demand,deepum; on g10-compat demand,deepum_plus,g10]
     #[arg(long, value_delimiter = ',', value_parser = policies())]
     policy: Vec<Policy>,
@@ -89,7 +100,13 @@ fn ssd(text: &str) -> Result<Ssd, String> {
     Ok(Ssd { read: read?, write: write? })
 }
 
+/// How often a profile's iteration is repeated.
+const ITERATIONS: u32 = 3;
+
 pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
+    if let Some(folder) = &args.table {
+        return figures::figures(folder, usize::from(args.jobs.unwrap_or(2)), args.document.as_deref());
+    }
     let rows = match &args.gpu {
         Gpu::Life(device) => {
             if !args.put_right.is_empty() {
@@ -99,7 +116,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 host: args.host,
                 ssd: args.ssd,
                 link: args.link,
-                iterations: args.iterations.unwrap_or(3),
+                iterations: args.iterations.unwrap_or(ITERATIONS),
                 placement: args.placement,
             };
             in_life(args, &Life::new(device, &otherwise)?)?

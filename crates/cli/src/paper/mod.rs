@@ -18,6 +18,7 @@ mod store;
 
 use crate::libraries::Libraries;
 use crate::say::say;
+use crate::source::{commit, repository};
 use anyhow::{Context, Result, bail, ensure};
 use deepum_emu_device::config::Config;
 use deepum_model::Profile;
@@ -98,18 +99,6 @@ pub fn paper(args: &PaperArgs) -> Result<ExitCode> {
     Ok(if done.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The source tree: above the executable, or above the folder we are in.
-fn repository() -> Result<PathBuf> {
-    let exe = std::env::current_exe().and_then(|exe| exe.canonicalize()).ok();
-    let here = std::env::current_dir().ok();
-    let tree = |start: &PathBuf| {
-        start.ancestors().find(|dir| dir.join("benches/paper/manifest.toml").is_file()).map(Path::to_path_buf)
-    };
-    [exe, here].iter().flatten().find_map(tree).context(
-        "no benches/paper/manifest.toml above the deepum executable or this folder: run it in the source tree of DeepUM",
-    )
-}
-
 /// The files that decide a run's figures, beside the run itself: the libraries it runs on, what counts, its scripts.
 fn deciding_files(libraries: &Libraries, scripts: &Path, python: &Path, deepum: &Path) -> Result<Vec<PathBuf>> {
     let mut files = vec![deepum.to_owned(), libraries.path("libdeepum.so")?, libraries.path("libdeepum_emu_node.so")?];
@@ -142,19 +131,6 @@ print('Python', platform.python_version(), *(', %s %s' % (n, m.version(n)) for n
         String::from_utf8_lossy(&asked.stderr).lines().last().unwrap_or_default()
     );
     Ok(String::from_utf8_lossy(&asked.stdout).trim().replace(" ,", ","))
-}
-
-/// The commit of the source tree, and whether it is changed; `unknown` without git.
-fn commit(root: &Path) -> String {
-    let git = |args: &[&str]| {
-        let output = Command::new("git").arg("-C").arg(root).args(args).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    match (git(&["rev-parse", "--short", "HEAD"]), git(&["status", "--porcelain", "--untracked-files=no"])) {
-        (Some(commit), Some(changes)) if changes.is_empty() => commit,
-        (Some(commit), _) => format!("{commit}, changed"),
-        (None, _) => "unknown".to_owned(),
-    }
 }
 
 /// How to regenerate the document.

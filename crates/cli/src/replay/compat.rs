@@ -52,14 +52,8 @@ impl Compat {
 
     /// Plays a profile.
     pub fn row(&self, profile: &Profile, policy: Policy) -> Row {
-        let (name, label) = (profile.name().point(), policy.to_string());
-        match self.played(profile, policy) {
-            Ok(row) => row,
-            Err(why) => {
-                eprintln!("deepum: {name}, {label}: {why}");
-                Row::broken(&name, &label, Outcome::Failed)
-            }
-        }
+        let played = self.played(profile, policy);
+        played.unwrap_or_else(|why| Row::failed(&profile.name().point(), &policy.to_string(), why))
     }
 
     fn played(&self, profile: &Profile, policy: Policy) -> Result<Row, String> {

@@ -149,10 +149,7 @@ impl Ready<'_> {
         match self.replayed(policy, launches(&self.name, &label, say)) {
             Ok(replayed) => Row::new(&self.name, &label, &replayed, self.ideal, self.bound),
             Err(Why::OutOfMemory) => Row::broken(&self.name, &label, Outcome::OutOfMemory),
-            Err(Why::Other(why)) => {
-                eprintln!("deepum: {}, {label}: {why}", self.name);
-                Row::broken(&self.name, &label, Outcome::Failed)
-            }
+            Err(Why::Other(why)) => Row::failed(&self.name, &label, why),
         }
     }
 

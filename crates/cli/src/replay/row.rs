@@ -12,6 +12,8 @@ pub struct Row {
     pub trace: String,
     pub policy: String,
     pub outcome: Outcome,
+    /// Why there are no figures, if it failed.
+    pub why: Option<String>,
     pub seconds: Option<f64>,
     /// Of the speed with all the memory that is wanted.
     pub share_of_ideal: Option<f64>,
@@ -55,6 +57,7 @@ impl Row {
             trace: trace.to_owned(),
             policy: policy.to_owned(),
             outcome,
+            why: None,
             seconds: None,
             share_of_ideal: None,
             share_of_bound: None,
@@ -69,6 +72,12 @@ impl Row {
             planner_ns_per_launch: None,
             planner_bytes: None,
         }
+    }
+
+    /// One that failed for this reason, which is said, too.
+    pub fn failed(trace: &str, policy: &str, why: String) -> Self {
+        eprintln!("deepum: {trace}, {policy}: {why}");
+        Self { why: Some(why), ..Self::broken(trace, policy, Outcome::Failed) }
     }
 
     /// One that did. `ideal` and `bound`: how long an iteration takes then, where that is known.
