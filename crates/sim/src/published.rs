@@ -21,9 +21,12 @@
 //! Invariants: no more is on the GPU than it has, no more on the host than it has; a tensor's bytes are each in one place or on one way; the order of everything is
 //! fixed, so that the same is played always.
 //!
+//! FlashNeuron is not played by these rules there, nor here: [`flashneuron`].
+//!
 //! Not here: UM blocks, the host's calls, launch queues. The replay has these.
 
 mod cost;
+pub mod flashneuron;
 pub mod g10;
 mod guide;
 mod link;
@@ -90,6 +93,14 @@ pub enum PublishedError {
     /// It can run nowhere.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
+    /// Memory is in pieces, and none is as large.
+    #[error("kernel {kernel} finds no {bytes} in one piece, and nothing that moves will make room")]
+    NoPiece {
+        /// The kernel.
+        kernel: usize,
+        /// What it looks for.
+        bytes: Bytes,
+    },
     /// A mistake of ours.
     #[error("nothing moves any more, and kernel {kernel} waits; this is a mistake in DeepUM")]
     Stuck {

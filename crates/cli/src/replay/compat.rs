@@ -1,12 +1,13 @@
 //! A replay in the world that G10 was published with (`deepum_sim::published`).
 
-use super::policy::{DEGREE, Planner, Policy};
+use super::life::planned;
+use super::policy::{DEGREE, Planner, Policy, turn};
 use super::row::Row;
 use crate::rows::Outcome;
 use clap::ValueEnum;
 use deepum_core::policy::PolicyName;
 use deepum_core::units::{Bytes, Nanos};
-use deepum_sim::published::{Guide, Right, World, g10, play};
+use deepum_sim::published::{Guide, Right, World, flashneuron, g10, play};
 use deepum_sim::tiers::{Duplex, Pipe, Tiers};
 use deepum_trace::g10::Profile;
 
@@ -46,7 +47,7 @@ impl Compat {
         match policy {
             Policy::Core(name) => matches!(name, PolicyName::Demand),
             Policy::DeepumPlus => true,
-            Policy::Planner(planner) => matches!(planner, Planner::G10 | Planner::Most | Planner::Oracle),
+            Policy::Planner(planner) => !matches!(planner, Planner::G10Gds),
         }
     }
 
@@ -57,20 +58,27 @@ impl Compat {
     }
 
     fn played(&self, profile: &Profile, policy: Policy) -> Result<Row, String> {
-        let program = profile.program();
-        let plan;
-        let guide = match policy {
-            Policy::Core(_) => Guide::Demand,
-            Policy::DeepumPlus => Guide::Window(DEGREE),
+        let (program, world) = (profile.program(), &self.world);
+        let said = |why: &dyn std::fmt::Display| why.to_string();
+        let played = |guide| play(program, profile.faults(), world, guide, ITERATIONS).map_err(|why| said(&why));
+        let played = match policy {
+            Policy::Core(_) => played(Guide::Demand)?,
+            Policy::DeepumPlus => played(Guide::Window(DEGREE))?,
+            // The artifact plays it by itself, all of the GPU's memory being its own.
+            Policy::Planner(planner @ Planner::FlashNeuron) => {
+                let plan = planner.plan(program, &self.tiers(world.gpu))?;
+                let turn = turn(program)?;
+                vec![flashneuron::play(program, world, &plan.schedule, turn).map_err(|why| said(&why))?]
+            }
+            Policy::Planner(Planner::G10) => {
+                let plan = g10::plan(program, world).map_err(|why| said(&why))?;
+                played(Guide::Plan(&plan.schedule))?
+            }
             Policy::Planner(planner) => {
-                plan = match planner {
-                    Planner::G10 => g10::plan(program, &self.world).map_err(|why| why.to_string())?,
-                    _ => planner.plan(program, &self.tiers())?,
-                };
-                Guide::Plan(&plan.schedule)
+                let plan = planner.plan(program, &self.tiers(planned(world.gpu)))?;
+                played(Guide::Plan(&plan.schedule))?
             }
         };
-        let played = play(program, profile.faults(), &self.world, guide, ITERATIONS).map_err(|why| why.to_string())?;
         let counts = if self.fastest { played.iter().min_by_key(|one| one.time) } else { played.last() };
         let one = counts.ok_or("no iteration was played")?;
         let [host_out, ssd_out] = one.out.map(Bytes::get);
@@ -87,13 +95,13 @@ impl Compat {
         })
     }
 
-    /// For planners of ours: with the room that they have in life.
-    fn tiers(&self) -> Tiers {
+    /// What a planner of ours is told, with so much of the GPU to plan for.
+    fn tiers(&self, gpu: Bytes) -> Tiers {
         let way = |rate| {
             let pipe = Pipe { rate, latency: Nanos::ZERO };
             Duplex { out: pipe, back: pipe }
         };
-        let World { gpu, host, link, ssd, .. } = self.world;
-        Tiers { gpu: super::life::planned(gpu), host, link: way(link), ssd: Some(way(ssd)) }
+        let World { host, link, ssd, .. } = self.world;
+        Tiers { gpu, host, link: way(link), ssd: Some(way(ssd)) }
     }
 }

@@ -61,14 +61,7 @@ impl Planner {
     /// Why there is no plan.
     pub fn plan(self, program: &Program, tiers: &Tiers) -> Result<Plan, String> {
         let plan = match self {
-            Self::FlashNeuron => {
-                let turn = program.kernels().iter().position(|kernel| &*kernel.name == TURN);
-                let turn = turn.and_then(|turn| u32::try_from(turn).ok());
-                let turn = turn.ok_or_else(|| {
-                    format!("no kernel is called {TURN}: where the backward pass begins is not known")
-                })?;
-                flashneuron::plan(program, tiers, turn)
-            }
+            Self::FlashNeuron => flashneuron::plan(program, tiers, turn(program)?),
             Self::G10 => G10::PAPER.plan(program, tiers),
             Self::G10Gds => G10 { targets: Targets::Ssd }.plan(program, tiers),
             Self::Most => Most { tier: Tier::Host, fault_back: tiers.link.back.rate, fault_out: tiers.link.out.rate }
@@ -77,6 +70,16 @@ impl Planner {
         };
         plan.map_err(|why| why.to_string())
     }
+}
+
+/// The kernel with which the backward pass begins.
+///
+/// # Errors
+/// If there is none that is called so.
+pub fn turn(program: &Program) -> Result<u32, String> {
+    let turn = program.kernels().iter().position(|kernel| &*kernel.name == TURN);
+    let turn = turn.and_then(|turn| u32::try_from(turn).ok());
+    turn.ok_or_else(|| format!("no kernel is called {TURN}: where the backward pass begins is not known"))
 }
 
 impl Policy {

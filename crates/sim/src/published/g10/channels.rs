@@ -7,7 +7,7 @@ use crate::tiers::{Rate, Tier};
 use deepum_core::units::{Bytes, Nanos};
 
 /// A rate whose gigabytes are taken for 2^30 bytes.
-pub(super) fn as_binary(rate: Rate) -> Rate {
+pub(in crate::published) fn as_binary(rate: Rate) -> Rate {
     Rate(u64::try_from((u128::from(rate.0) << 30) / 1_000_000_000).unwrap_or(u64::MAX))
 }
 
