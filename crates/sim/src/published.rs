@@ -21,18 +21,18 @@
 //! Invariants: no more is on the GPU than it has, no more on the host than it has; a tensor's bytes are each in one place or on one way; the order of everything is
 //! fixed, so that the same is played always.
 //!
-//! FlashNeuron is not played by these rules there, nor here: [`flashneuron`].
+//! FlashNeuron, G10-GDS and G10-Host are not played by these rules there, nor here: [`whole`].
 //!
 //! Not here: UM blocks, the host's calls, launch queues. The replay has these.
 
 mod cost;
-pub mod flashneuron;
 pub mod g10;
 mod guide;
 mod link;
 mod memory;
 #[cfg(test)]
 mod tests;
+pub mod whole;
 
 pub use guide::Guide;
 

@@ -7,12 +7,17 @@ use crate::rows::Outcome;
 use clap::ValueEnum;
 use deepum_core::policy::PolicyName;
 use deepum_core::units::{Bytes, Nanos};
-use deepum_sim::published::{Guide, Right, World, flashneuron, g10, play};
+use deepum_sim::published::g10::{self, Direct};
+use deepum_sim::published::whole::{direct, flashneuron};
+use deepum_sim::published::{Guide, Right, World, play};
 use deepum_sim::tiers::{Duplex, Pipe, Tiers};
 use deepum_trace::g10::Profile;
 
 /// Iterations that are played.
 const ITERATIONS: u32 = 2;
+
+/// A model that has a line of its own.
+const VIT: &str = "VIT";
 
 /// What of that world can be put right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -42,13 +47,9 @@ impl Compat {
         Self { world: World { right, ..*world }, fastest: !is(Mistake::Fastest) }
     }
 
-    /// Whether a policy can be played there: the core's, but for demand, know only UM blocks, and some plans need another executor.
+    /// Whether a policy can be played there: the core's, but for demand, know only UM blocks.
     pub const fn has(policy: Policy) -> bool {
-        match policy {
-            Policy::Core(name) => matches!(name, PolicyName::Demand),
-            Policy::DeepumPlus => true,
-            Policy::Planner(planner) => !matches!(planner, Planner::G10Gds),
-        }
+        !matches!(policy, Policy::Core(name) if !matches!(name, PolicyName::Demand))
     }
 
     /// Plays a profile.
@@ -64,7 +65,7 @@ impl Compat {
         let played = match policy {
             Policy::Core(_) => played(Guide::Demand)?,
             Policy::DeepumPlus => played(Guide::Window(DEGREE))?,
-            // The artifact plays it by itself, all of the GPU's memory being its own.
+            // These the artifact plays by whole tensors; to FlashNeuron's plan all of the GPU's memory is its own.
             Policy::Planner(planner @ Planner::FlashNeuron) => {
                 let plan = planner.plan(program, &self.tiers(world.gpu))?;
                 let turn = turn(program)?;
@@ -73,6 +74,12 @@ impl Compat {
             Policy::Planner(Planner::G10) => {
                 let plan = g10::plan(program, world).map_err(|why| said(&why))?;
                 played(Guide::Plan(&plan.schedule))?
+            }
+            Policy::Planner(planner @ (Planner::G10Gds | Planner::G10Host)) => {
+                let host = planner == Planner::G10Host;
+                let line = if host && profile.name().model() == VIT { Direct::VIT } else { Direct::LINE };
+                let moves = g10::plan_direct(program, world, Direct { host, line }).map_err(|why| said(&why))?;
+                vec![direct::play(program, world, &moves).map_err(|why| said(&why))?]
             }
             Policy::Planner(planner) => {
                 let plan = planner.plan(program, &self.tiers(planned(world.gpu)))?;

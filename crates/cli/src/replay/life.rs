@@ -1,6 +1,6 @@
 //! A replay as in life: over the model of a GPU's memory, by the core or by a plan (`deepum_sim::replay`).
 
-use super::policy::Policy;
+use super::policy::{Planner, Policy};
 use super::row::Row;
 use super::trace::Trace;
 use crate::rows::Outcome;
@@ -88,7 +88,7 @@ impl Life {
 
     /// Whether a policy can be replayed.
     pub fn has(policy: Policy) -> bool {
-        policy != Policy::DeepumPlus
+        !matches!(policy, Policy::DeepumPlus | Policy::Planner(Planner::G10Host))
     }
 
     /// Reads a trace, works out its bound, and how fast it is with all the memory it wants. `say`: what is going on.

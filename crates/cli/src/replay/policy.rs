@@ -36,6 +36,8 @@ pub enum Planner {
     G10,
     /// The same, to the SSD alone.
     G10Gds,
+    /// The same without unified memory, as its authors simulate it: in their world only.
+    G10Host,
     /// MOST, IEEE CAL 2025.
     Most,
     /// Furthest next use, with all that can be known.
@@ -43,13 +45,14 @@ pub enum Planner {
 }
 
 impl Planner {
-    const ALL: [Self; 5] = [Self::FlashNeuron, Self::G10, Self::G10Gds, Self::Most, Self::Oracle];
+    const ALL: [Self; 6] = [Self::FlashNeuron, Self::G10, Self::G10Gds, Self::G10Host, Self::Most, Self::Oracle];
 
     const fn name(self) -> &'static str {
         match self {
             Self::FlashNeuron => "flashneuron",
             Self::G10 => "g10",
             Self::G10Gds => "g10_gds",
+            Self::G10Host => "g10_host",
             Self::Most => "most",
             Self::Oracle => "oracle",
         }
@@ -62,7 +65,7 @@ impl Planner {
     pub fn plan(self, program: &Program, tiers: &Tiers) -> Result<Plan, String> {
         let plan = match self {
             Self::FlashNeuron => flashneuron::plan(program, tiers, turn(program)?),
-            Self::G10 => G10::PAPER.plan(program, tiers),
+            Self::G10 | Self::G10Host => G10::PAPER.plan(program, tiers),
             Self::G10Gds => G10 { targets: Targets::Ssd }.plan(program, tiers),
             Self::Most => Most { tier: Tier::Host, fault_back: tiers.link.back.rate, fault_out: tiers.link.out.rate }
                 .plan(program, tiers),

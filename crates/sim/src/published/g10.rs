@@ -23,7 +23,7 @@ mod channels;
 
 use super::World;
 use super::guide::mapped_from;
-use crate::planner::schedule::{Kind, Move, Outcome, Plan, Schedule, touched};
+use crate::planner::schedule::{Kind, Move, Outcome, Plan, Schedule, TooLarge, touched};
 use crate::planner::vitality::{Period, ideal_times, periods};
 use crate::tiers::Tier;
 use channels::Channels;
@@ -33,8 +33,10 @@ use deepum_trace::program::{Life, Program};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Percent.
+/// Percent of the GPU's memory.
 const LINE: u64 = 99;
+/// Percent of [`Direct::line`] below which who leaves last brings the kernel that most lives in.
+const HILL: u64 = 90;
 /// Percent.
 const SLACK: u64 = 250;
 /// Percent.
@@ -49,11 +51,48 @@ const SSD: Nanos = Nanos::micros(20);
 /// [`Failure::TooLarge`](crate::planner::schedule::Failure::TooLarge).
 pub fn plan(program: &Program, world: &World) -> Outcome {
     touched(program, world.gpu)?;
-    let mut planner = Planner::new(program, world);
-    planner.choose(periods(program, &ideal_times(program)));
+    let periods = periods(program, &ideal_times(program));
+    let mut planner = Planner::new(program, world, percent(world.gpu.0, LINE));
+    planner.choose(periods);
     let moves = planner.moves();
     let over = planner.resident.iter().map(|held| held.saturating_sub(world.gpu)).max().unwrap_or_default();
     Ok(Plan { schedule: Schedule::new(program, moves)?, over })
+}
+
+/// How it plans for G10-GDS and G10-Host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Direct {
+    /// Whether the host is used: G10-Host.
+    pub host: bool,
+    /// Instead of [`LINE`], in ten thousandths.
+    pub line: u64,
+}
+
+impl Direct {
+    /// As for all networks but one.
+    pub const LINE: u64 = 10_500;
+    /// As for ViT with G10-Host.
+    pub const VIT: u64 = 12_567;
+}
+
+/// Plans one iteration for [`super::whole::direct`]. In the end those leave for the SSD, too, and are fetched on demand, that are idle over the kernel in which most lived: the largest
+/// times idle time first, until it is [`HILL`] below the line. So not all that leaves comes back.
+///
+/// # Errors
+/// [`TooLarge`].
+pub fn plan_direct(program: &Program, world: &World, direct: Direct) -> Result<Vec<Move>, TooLarge> {
+    touched(program, world.gpu)?;
+    let world = World { host: if direct.host { world.host } else { Bytes::ZERO }, ..*world };
+    let periods = periods(program, &ideal_times(program));
+    let mut planner = Planner::new(program, &world, percent(world.gpu.0, direct.line).map(|line| line / 100));
+    let hill = (0..planner.kernels).max_by_key(|kernel| (planner.resident[*kernel], Reverse(*kernel)));
+    planner.choose(periods.clone());
+    let mut moves = planner.moves();
+    if let Some(hill) = hill {
+        planner.lower(hill, periods, &mut moves);
+    }
+    moves.sort_by_key(|at| at.gap);
+    Ok(moves)
 }
 
 /// A tensor that leaves.
@@ -80,7 +119,7 @@ struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    fn new(program: &Program, world: &'a World) -> Self {
+    fn new(program: &Program, world: &'a World, line: Option<u64>) -> Self {
         let times = ideal_times(program);
         let mut begins = vec![Nanos::ZERO];
         for &time in times.iter().chain(&times) {
@@ -103,7 +142,7 @@ impl<'a> Planner<'a> {
         let channels = Channels::new(world.link, world.ssd, &times);
         Self {
             world,
-            line: percent(world.gpu.0, LINE).map_or(world.gpu, Bytes),
+            line: line.map_or(world.gpu, Bytes),
             kernels: times.len(),
             begins,
             hosted: vec![Bytes::ZERO; times.len()],
@@ -252,6 +291,24 @@ impl<'a> Planner<'a> {
             moves.push(Move { gap, tensor, kind: Kind::Prefetch });
         }
         moves
+    }
+
+    /// Lets those leave, too, that are idle over this kernel.
+    fn lower(&mut self, hill: usize, mut periods: Vec<Period>, moves: &mut Vec<Move>) {
+        let leaves = |moves: &[Move], period: &Period| {
+            let same = |at: &Move| (at.tensor, at.gap) == (period.tensor, period.idle.from);
+            moves.iter().any(|at| same(at) && matches!(at.kind, Kind::Evict(_)))
+        };
+        periods.retain(|period| !self.loops(*period) && span(*period).contains(&hill) && !leaves(moves, period));
+        periods.sort_by_key(|period| Reverse(u128::from(period.size.0) * u128::from(period.time.0)));
+        let low = percent(self.line.0, HILL).map_or(self.line, Bytes);
+        for period in periods {
+            if self.resident[hill] < low {
+                break;
+            }
+            moves.push(Move { gap: period.idle.from, tensor: period.tensor, kind: Kind::Evict(Tier::Ssd) });
+            self.resident[hill] = self.resident[hill].saturating_sub(period.size);
+        }
     }
 
     fn earlier(&mut self, Away { period, out, back, .. }: Away) -> usize {

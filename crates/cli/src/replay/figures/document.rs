@@ -11,7 +11,7 @@ use std::time::Duration;
 const WITHIN: f64 = 0.05;
 
 /// Policies that are held to that.
-const HELD: [&str; 4] = ["demand", "flashneuron", "deepum_plus", "g10"];
+const HELD: [&str; 6] = ["demand", "flashneuron", "deepum_plus", "g10_gds", "g10_host", "g10"];
 
 /// Policies of Figure 11, and ours that are played in its world.
 const IN_G10S_WORLD: [&str; 8] =

@@ -73,3 +73,19 @@ fn the_first_tensor_counts_twice() {
     let left = |first| moves(&plan(&with(first), &world(8, 99)).unwrap().schedule).len();
     assert_eq!((left(0), left(2)), (0, 2));
 }
+
+#[test]
+fn without_unified_memory_more_leave_and_not_all_come_back() {
+    // As above 4 + 2 + 5 GiB on 10, but with a line of 10.5. x leaves and comes back in kernel 3, so that there are 11 again in kernel 4, in which most lived first. That is more
+    // than 9.45: y leaves, too, for as long as it likes.
+    let direct = Direct { host: false, line: Direct::LINE };
+    let moves = plan_direct(&two_idle(4, 2, 5), &world(10, 99), direct).unwrap();
+    let moves: Vec<_> = moves.iter().map(|at| (at.gap, at.tensor.0, at.kind)).collect();
+    assert_eq!(moves, [(1, 1, SSD_MOVE), (1, 2, SSD_MOVE), (3, 1, BACK)]);
+    // 4 + 4 + 8 on 9: y finds the SSD saturated, and goes to the host with G10-Host only.
+    let left = |host| {
+        let moves = plan_direct(&two_idle(4, 4, 8), &world(9, 99), Direct { host, ..direct }).unwrap();
+        moves.iter().filter(|at| at.gap == 1).map(|at| (at.tensor.0, at.kind)).collect::<Vec<_>>()
+    };
+    assert_eq!((left(true), left(false)), (vec![(1, SSD_MOVE), (2, HOST)], vec![(2, SSD_MOVE), (1, SSD_MOVE)]));
+}
