@@ -15,7 +15,8 @@
 //! The two fences are the whole proof: a release that misses `begun := n` was before the look, which then sees what it issued.
 //!
 //! Invariants: both words only grow; what `ended` says stays true when the engine is replaced, so the next one goes on from them.
-//! Several periods are open at once, so that a release waits for little more than the launches issued before it.
+//! One begins with every turn before which something was issued, and many are open at once. So a release waits for what was issued before it, and for next to nothing more:
+//! whoever is told of it in that turn, and asks once all issued until then is finished, finds its period ended.
 //!
 //! Not here: the stamps ([`crate::handout`]), whether a place is finished ([`crate::inflight`]).
 
@@ -25,11 +26,8 @@ use crate::sync::{AtomicU64, Ordering, fence};
 use deepum_core::units::{LaunchSeq, StreamSlot};
 use std::collections::VecDeque;
 
-/// Most periods that are open at once.
-const OPEN: usize = 64;
-/// Operations between the beginnings of two, while others are open: 64 periods cover the 1,024 launches that CUDA queues
-/// (assumption; more means that releases wait for longer).
-const STEP: u64 = 16;
+/// Most periods that are open at once: one for each of the 1,024 launches that CUDA queues, and room for copies (assumption; more means that releases wait for longer).
+const OPEN: usize = 4096;
 
 /// The two words.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +81,7 @@ impl<'a> Grace<'a> {
     pub fn turn(&mut self) {
         self.end();
         let issued = self.streams.newest().fold(0u64, |sum, (_, seq)| sum.wrapping_add(seq.0));
-        let due = issued.wrapping_sub(self.issued) >= STEP && self.open.len() < OPEN;
+        let due = issued != self.issued && self.open.len() < OPEN;
         if due || self.open.is_empty() {
             self.issued = issued;
             self.begin();
