@@ -102,6 +102,9 @@ pub enum BoundError {
 /// Into how many steps an iteration is cut at most: more are tighter, and slower to solve.
 const STEPS: usize = 256;
 
+/// And for what its bytes prove alone, where one step for each kernel is not many.
+const STARTS: usize = 4096;
+
 /// The lower bound on the time of one iteration of many.
 ///
 /// # Errors
@@ -115,7 +118,9 @@ pub fn bound(program: &Program, limits: &Limits) -> Result<Bound, BoundError> {
             let steps = Steps::new(program, limits.copies_kept, moments);
             Prices::new(&relaxation::best(&steps, limits, link), limits).bound(&steps, limits).0
         };
-        let starts: Vec<_> = (0..program.kernels().len()).map(|kernel| 2 * kernel).collect();
+        let kernels = program.kernels().len();
+        let starts =
+            if kernels <= STARTS { (0..kernels).map(|kernel| 2 * kernel).collect() } else { cuts(program, STARTS) };
         bytes = proven(&starts, Link::Whole);
         relaxation = proven(&cuts(program, STEPS), Link::Steps);
     }
