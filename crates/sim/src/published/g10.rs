@@ -17,7 +17,7 @@
 //! end while the GPU's memory is exceeded in the first kernel is never chosen.
 //!
 //! Not here: where nobody is left who would relieve the GPU, and it is not enough, the code goes on with whoever its sorting leaves in front. We end there.
-//! It matters where memory is tight and little can be moved in time (BERT-512, ViT-1024 and ViT-1280 of Figure 15), and does harm there.
+//! It matters where memory is tight and little can be moved in time: BERT-512, ViT-1024 and ViT-1280 of Figure 15.
 
 mod channels;
 
@@ -35,11 +35,11 @@ use std::ops::Range;
 
 /// Percent of the GPU's memory.
 const LINE: u64 = 99;
-/// Percent of [`Direct::line`] below which who leaves last brings the kernel that most lives in.
+/// Percent of [`Direct::line`].
 const HILL: u64 = 90;
-/// Percent.
+/// Percent of a transfer's time.
 const SLACK: u64 = 250;
-/// Percent.
+/// Percent of a transfer's time.
 const EARLY: u64 = 150;
 /// What each transfer takes beside its bytes, and one to or from the SSD beside that.
 const SYSTEM: Nanos = Nanos::micros(45);
@@ -75,8 +75,8 @@ impl Direct {
     pub const VIT: u64 = 12_567;
 }
 
-/// Plans one iteration for [`super::whole::direct`]. In the end those leave for the SSD, too, and are fetched on demand, that are idle over the kernel in which most lived: the largest
-/// times idle time first, until it is [`HILL`] below the line. So not all that leaves comes back.
+/// Plans one iteration for [`super::whole::direct`]. In the end those leave for the SSD, too, and are fetched on demand, that are idle over the kernel in which most lived, the largest
+/// times idle time first, until there is less than [`HILL`] of the line. So not all that leaves comes back.
 ///
 /// # Errors
 /// [`TooLarge`].

@@ -80,14 +80,9 @@ impl<'a> Guided<'a> {
             let degree = degree as usize;
             for (kernel, orders) in orders.iter_mut().enumerate() {
                 let later = &program.kernels()[(kernel + degree) % kernels];
-                let t: Vec<TensorId> = later
-                    .writes
-                    .iter()
-                    .filter(|w| !later.reads.contains(w))
-                    .chain(later.reads.iter())
-                    .copied()
-                    .collect();
-                orders.extend(t.into_iter().map(Order::Fetch));
+                // In the order of a hash table there: most often what is only written comes first.
+                let written = later.writes.iter().filter(|id| !later.reads.contains(id));
+                orders.extend(written.chain(&later.reads).copied().map(Order::Fetch));
             }
             window = Some(degree);
         }
