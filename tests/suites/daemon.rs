@@ -2,7 +2,10 @@
 
 use deepum_protocol::programs::{Program, Programs, socket_beside};
 use deepum_tests::{Run, Script, Started, Torch, root};
+use deepum_trace::binary::Reader;
+use deepum_trace::event::{Event, Record};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -119,6 +122,21 @@ fn every_launch_starts_and_ends_at_the_same_instant_with_either_engine() {
         }
     }
     panic!("never the same; the first launches that differ: {others:?}");
+}
+
+#[test]
+fn a_program_of_the_daemon_is_recorded_by_itself() {
+    let (folder, socket) = folder();
+    let _daemon = Daemon::start(&socket);
+    let path = folder.path().join("run.trace");
+    let run = in_daemon(&gpt2("3"), &socket).env("DEEPUM_RECORD", path.to_str().expect("UTF-8")).run();
+    run.assert_clean();
+    assert!(run.device.totals.h2d_user > 0, "the daemon's engine was awake");
+    let reader = Reader::new(BufReader::new(File::open(&path).expect("the trace"))).expect("a trace");
+    let records: Vec<Record> = reader.collect::<Result<_, _>>().expect("it is whole");
+    let count = |of: fn(&Event) -> bool| records.iter().filter(|record| of(&record.event)).count() as u64;
+    assert_eq!(count(|event| matches!(event, Event::Launch(_))), run.device.totals.launches);
+    assert!(count(|event| matches!(event, Event::Touched { .. })) + 16 > run.device.totals.launches);
 }
 
 #[test]
