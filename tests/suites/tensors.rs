@@ -29,6 +29,13 @@ const UNLUCKY: Way = Way {
     ..DISCARD
 };
 const STORM: Way = Way { name: "storm", storm: true, every: 4, ..DISCARD };
+/// Blocks have two copies, lose one, and are moved, without reason.
+const RESTLESS: Way =
+    Way { name: "restless", drivers: &["580", "560", "550", "535"], env: &[("DEEPUM_POLICY", "restless")], ..DISCARD };
+const RESTLESS_BUDGET: Way =
+    Way { name: "restless budget", env: &[("DEEPUM_POLICY", "restless"), ("DEEPUM_GPU_BUDGET", "10MiB")], ..RESTLESS };
+const RESTLESS_UNLUCKY: Way = Way { name: "restless unlucky", gpu: UNLUCKY.gpu, says: UNLUCKY.says, ..RESTLESS };
+const COPIES: [Way; 4] = [OFF, RESTLESS, RESTLESS_BUDGET, RESTLESS_UNLUCKY];
 const WAYS: [Way; 6] = [OFF, DISCARD, BUDGET, EVICT_FIRST, UNLUCKY, STORM];
 
 #[test]
@@ -49,9 +56,20 @@ fn results_are_the_same_bits_whatever_is_thrown_away() {
 }
 
 #[test]
+fn results_are_the_same_bits_whatever_has_two_copies() {
+    let outcomes = Bench::new(PROGRAM, SOURCES).run_all(&COPIES, seeds(40));
+    outcomes.assert_same_results(16 << 20);
+    for name in ["restless", "restless budget", "restless unlucky"] {
+        let counted = ["saved", "saves_lost", "dropped", "owned", "bytes_spared"].map(|of| outcomes.counted(name, of));
+        println!("{name}: saved, lost, dropped, owned, bytes spared: {counted:?}");
+        assert!(counted.iter().all(|&count| count > 0), "{name}: {counted:?}");
+    }
+}
+
+#[test]
 fn the_same_seeds_take_the_same_virtual_time() {
     let bench = Bench::new(PROGRAM, SOURCES);
-    for way in [DISCARD, BUDGET, UNLUCKY] {
+    for way in [DISCARD, BUDGET, UNLUCKY, RESTLESS, RESTLESS_UNLUCKY] {
         // Seeds of one thread: with two it is the system that says who comes first.
         let [one, two] = [(); 2].map(|()| bench.run(way, 20, 3));
         assert_eq!((one.lines, one.totals), (two.lines, two.totals), "{}", way.name);

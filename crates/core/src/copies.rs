@@ -12,7 +12,7 @@
 //! Without notice the driver evicts blocks whose pages the host has; a fault on them tells. A *write* fault on a block that is believed to be wholly on the
 //! GPU, and duplicated, is taken to be one of these writes, and no miss; if bytes then come for it, it was a miss.
 //!
-//! No policy of ours asks for any of this yet. One that does looks at [`Known::saving`] first: where the driver cannot, nothing here does anything.
+//! Where the driver cannot ([`Known::saving`]), or faults cannot be seen, nothing here does anything.
 
 use crate::command::{Command, Commands};
 use crate::known::Known;
@@ -45,7 +45,7 @@ pub fn own(at: Handle, by: LaunchSeq, known: &mut Known, out: &mut Commands) -> 
 }
 
 fn ask(at: Handle, what: Ask, known: &mut Known, command: impl FnOnce(UmBlock) -> Command, out: &mut Commands) -> bool {
-    if !known.saving {
+    if !known.saving || !known.faults_visible {
         return false;
     }
     out.push(command(known.residency.get(at).block));

@@ -96,6 +96,10 @@ fn nothing_is_asked_of_a_driver_that_cannot() {
     }
     assert_eq!(*scene.told.asked.lock().unwrap(), [false; 3]);
     assert!(scene.queues.is_empty());
+    let mut scene = Scene::new(true);
+    scene.tell(Event::FaultSource { up: false });
+    scene.say(Say::Save(1));
+    assert_eq!(*scene.told.asked.lock().unwrap(), [false], "nobody would hear that it was written");
 }
 
 #[test]

@@ -353,6 +353,14 @@ impl UnifiedMemory {
         self.devices.iter().fold(self.blocks[slot].host, |pages, device| pages.without(device.on[slot].resident))
     }
 
+    /// The pages of `block` that the host has, and a device that may not write them.
+    #[must_use]
+    pub fn with_two_copies(&self, block: UmBlock) -> PageMask {
+        let Some(slot) = self.space.slot(block) else { return PageMask::EMPTY };
+        let refused = self.devices.iter().fold(PageMask::EMPTY, |pages, device| pages | device.on[slot].read_only);
+        self.blocks[slot].host & refused
+    }
+
     /// Hands over the notices with a time up to `until`, in order of time (and of making, at equal times).
     pub fn take_notices(&mut self, until: Nanos, out: &mut Vec<Notice>) {
         let before = out.len();

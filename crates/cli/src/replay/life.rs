@@ -125,7 +125,8 @@ impl Life {
     }
 
     fn setup(&self, policy: PolicyName, memory: Bytes) -> Setup {
-        let engine = Config::new(policy, memory);
+        // The driver that is modelled can.
+        let engine = Config { saving: true, ..Config::new(policy, memory) };
         Setup { profile: self.profile.clone(), memory, host: self.host, ssd: self.ssd, engine, gate: true }
     }
 

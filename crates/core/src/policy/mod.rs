@@ -8,6 +8,7 @@ mod deepum_paper;
 mod demand;
 mod faults;
 mod next_block;
+mod restless;
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,6 +17,7 @@ pub use deepum::Deepum;
 pub use deepum_paper::DeepumPaper;
 pub use demand::Demand;
 pub use next_block::NextBlock;
+pub use restless::Restless;
 
 use crate::command::Commands;
 use crate::correlate::{Geometry, Tables};
@@ -99,6 +101,8 @@ pub enum PolicyName {
     Deepum,
     /// Correlation tables and chaining exactly as in the paper (DeepUM, ASPLOS'23).
     DeepumPaper,
+    /// Whatever may be asked, without reason: for tests.
+    Restless,
 }
 
 /// A policy nobody knows.
@@ -108,7 +112,7 @@ pub struct UnknownPolicy(String);
 
 impl PolicyName {
     /// All of them, plainest first.
-    pub const ALL: [Self; 4] = [Self::Demand, Self::NextBlock, Self::Deepum, Self::DeepumPaper];
+    pub const ALL: [Self; 5] = [Self::Demand, Self::NextBlock, Self::Deepum, Self::DeepumPaper, Self::Restless];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -117,6 +121,7 @@ impl PolicyName {
             Self::NextBlock => "next_block",
             Self::Deepum => "deepum",
             Self::DeepumPaper => "deepum_paper",
+            Self::Restless => "restless",
         }
     }
 
@@ -127,6 +132,7 @@ impl PolicyName {
             Self::NextBlock => Box::new(NextBlock),
             Self::Deepum => Box::new(Deepum::new(degree, geometry)),
             Self::DeepumPaper => Box::new(DeepumPaper::new(degree, geometry)),
+            Self::Restless => Box::<Restless>::default(),
         }
     }
 }
@@ -155,6 +161,6 @@ mod tests {
             assert_eq!(name.build(32, Geometry::default()).name(), name);
         }
         let error = "deepun".parse::<PolicyName>().unwrap_err().to_string();
-        assert_eq!(error, "unknown policy `deepun`; known are demand, next_block, deepum, deepum_paper");
+        assert_eq!(error, "unknown policy `deepun`; known are demand, next_block, deepum, deepum_paper, restless");
     }
 }

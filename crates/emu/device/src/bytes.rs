@@ -51,6 +51,16 @@ impl ByteView<'_> {
         }
     }
 
+    /// Where the host's copy of a managed byte is, if there is one beside the device's.
+    fn other_copy(&self, addr: u64) -> Option<u64> {
+        let managed = || self.space.find(DevAddr(addr)).is_some_and(|found| matches!(found.kind, Kind::Managed));
+        let block = UmBlock::containing(DevAddr(addr));
+        let two = self.memory.with_two_copies(block);
+        #[expect(clippy::cast_possible_truncation, reason = "an offset inside a block, in pages")]
+        let page = ((addr - block.start().0) / PAGE) as u32;
+        (self.data && two.contains(page) && managed()).then_some(addr)
+    }
+
     /// Calls `f(pointer, offset, length)` for each piece of `[addr, addr + len)` that is contiguous in this process.
     fn pieces(&self, addr: u64, len: u64, mut f: impl FnMut(*mut u8, usize, usize)) {
         let mut done = 0;
@@ -81,6 +91,11 @@ impl ByteView<'_> {
         self.pieces(addr.0, bytes.len() as u64, |to, at, n| {
             // SAFETY: writable by the caller's promise or mapped by our address space; `bytes` has `at + n` bytes.
             unsafe { ptr::copy(bytes.as_ptr().add(at), to, n) }
+            // Whoever writes is done with the page since it had one copy; the other was made afterwards, of what was written.
+            if let Some(other) = self.other_copy(addr.0 + at as u64) {
+                // SAFETY: as above; in data mode both sides of a managed page are mapped, and a piece does not reach across pages.
+                unsafe { ptr::copy(bytes.as_ptr().add(at), ptr::with_exposed_provenance_mut(word(other)), n) }
+            }
         });
     }
 

@@ -3,8 +3,13 @@
 mod common;
 
 use common::*;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, Place, UmBlock};
+use deepum_core::command::{Command, Why};
+use deepum_core::queues::{Direction, Queues};
+use deepum_core::steps::Step;
+use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchSeq, Place, UmBlock};
+use deepum_emu_device::machine::Machine;
 use deepum_emu_device::space::Kind;
+use deepum_model::Advice;
 
 fn at_index(n: u64) -> usize {
     usize::try_from(n).unwrap()
@@ -13,9 +18,9 @@ fn at_index(n: u64) -> usize {
 const BLOCK: u64 = UmBlock::SIZE.0;
 const FLOATS: u64 = BLOCK / 4;
 
-/// Runs random test kernels over 12 blocks on a device of 4, with random legal migrations in between, beside an
-/// oracle that keeps every number in an ordinary vector.
-fn storm(seed: u64, storms: u64) {
+/// Runs random test kernels over 12 blocks on a device of 4, and `between` two of them whatever it does to these blocks, beside an
+/// oracle that keeps every number in an ordinary vector. The first wrong number, if any.
+fn play(seed: u64, mut between: impl FnMut(&Machine, &mut Random, UmBlock, u64)) -> Option<usize> {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let m = machine("v100-32g:memory=8MiB,host=1GiB,data=1");
     let s = null_stream(&m);
@@ -57,27 +62,112 @@ fn storm(seed: u64, storms: u64) {
                 oracle[iy] = oracle[ix..ix + len].iter().sum();
             }
         }
-        for _ in 0..random.below(storms + 1) {
-            let first = random.below(blocks);
-            let pages = 1 + random.below(512 * (blocks - first));
-            let range = AddrRange::new(DevAddr(at(first)), Bytes(pages * 4096));
-            let to = if random.below(2) == 0 { Place::Host } else { Place::Device(GPU) };
-            m.migrate(range, to, random.below(2) == 0).unwrap();
-        }
+        between(&m, &mut random, UmBlock::containing(DevAddr(base)), blocks);
     }
     let mut got = vec![0f32; oracle.len()];
     copy(&m, s, got.as_mut_ptr().expose_provenance() as u64, base, blocks * BLOCK);
-    let differ = got.iter().zip(&oracle).position(|(a, b)| a.to_bits() != b.to_bits());
-    assert_eq!(differ, None, "seed {seed}: first wrong number at this index");
+    got.iter().zip(&oracle).position(|(a, b)| a.to_bits() != b.to_bits())
+}
+
+/// Up to so many random legal migrations at a time.
+fn storm(seed: u64, storms: u64) -> Option<usize> {
+    play(seed, |m, random, base, blocks| {
+        for _ in 0..random.below(storms + 1) {
+            let first = random.below(blocks);
+            let pages = 1 + random.below(512 * (blocks - first));
+            let range = AddrRange::new(UmBlock(base.0 + first).start(), Bytes(pages * 4096));
+            let to = if random.below(2) == 0 { Place::Host } else { Place::Device(GPU) };
+            m.migrate(range, to, random.below(2) == 0).unwrap();
+        }
+    })
+}
+
+/// What an engine may ask for, at random, by its queues, and carried out by the driver's calls, of which every `fails`-th is not made, if any.
+fn copies(seed: u64, fails: Option<u64>) -> Option<usize> {
+    let (mut queues, mut calls) = (Queues::default(), 0u64);
+    play(seed, |m, random, base, blocks| {
+        for _ in 0..random.below(6) {
+            let (block, by) = (UmBlock(base.0 + random.below(blocks)), LaunchSeq(random.below(3)));
+            let command = match random.below(8) {
+                0 | 1 => Command::Save { block },
+                2 | 3 => Command::Drop { block },
+                4 => Command::Own { block, by },
+                5 => Command::Evict { block },
+                6 => Command::Fetch { block, why: Why::Fault },
+                _ => Command::Fetch { block, why: Why::Predicted { by } },
+            };
+            queues.push_about(command, random.below(2) == 0);
+        }
+        while random.below(8) > 0 {
+            let direction = Direction::ALL[at_index(random.below(2))];
+            let Some(batch) = queues.pop_batch(direction, 4) else { continue };
+            let mut ok = true;
+            for &step in batch.steps() {
+                calls += 1;
+                ok = ok && fails.is_none_or(|n| !calls.is_multiple_of(n));
+                if ok {
+                    match step {
+                        Step::ToHost => m.migrate(batch.range(), Place::Host, true),
+                        Step::ToDevice => m.migrate(batch.range(), Place::Device(GPU), true),
+                        Step::Duplicate(on) => m.advise(batch.range(), Advice::Duplicate(on)),
+                        Step::Prefer(on) => m.advise(batch.range(), Advice::Prefer(on.then_some(GPU))),
+                        Step::Access(on) => m.advise(batch.range(), Advice::AccessedBy(GPU, on)),
+                    }
+                    .unwrap();
+                }
+            }
+            if ok {
+                batch.blocks().for_each(|block| queues.moved(direction, block));
+            }
+            queues.done(direction);
+        }
+    })
+}
+
+fn seeds() -> u64 {
+    std::env::var("SEEDS").map_or(6, |n| n.parse().expect("SEEDS is a number"))
 }
 
 /// `SEEDS=1000 cargo test --release -p deepum-emu-device --test data` runs the long form.
 #[test]
 fn results_are_the_same_whatever_pages_move() {
-    let seeds = std::env::var("SEEDS").map_or(6, |n| n.parse().expect("SEEDS is a number"));
-    for seed in 0..seeds {
-        storm(seed, 0);
-        storm(seed, 4);
+    for seed in 0..seeds() {
+        assert_eq!([0, 4].map(|storms| storm(seed, storms)), [None; 2], "seed {seed}");
+    }
+}
+
+#[test]
+fn results_are_the_same_whatever_has_two_copies_even_if_calls_fail() {
+    for seed in 0..seeds() {
+        assert_eq!([None, Some(3), Some(7)].map(|fails| copies(seed, fails)), [None; 3], "seed {seed}");
+    }
+}
+
+/// The trap of facts 4.7.
+#[test]
+fn what_the_driver_evicted_and_was_not_sent_home_before_it_is_fetched_loses_what_is_written() {
+    for home_first in [false, true] {
+        let m = machine("v100-32g:memory=2MiB,host=1GiB,data=1");
+        let s = null_stream(&m);
+        let x = allocate(&m, Kind::Managed, 2 * BLOCK).unwrap();
+        let fill = kernel(&m, "deepum_test_fill");
+        let block = UmBlock::containing(DevAddr(x)).range();
+        // The second launch evicts what the first wrote.
+        launch(&m, s, &fill, &[x, 2, number(1.0)]);
+        launch(&m, s, &fill, &[x + BLOCK, 2, number(5.0)]);
+        call(&m, |c| c.synchronize(GPU));
+        m.advise(block, Advice::Duplicate(true)).unwrap();
+        if home_first {
+            m.migrate(block, Place::Host, true).unwrap();
+        }
+        m.migrate(block, Place::Device(GPU), true).unwrap();
+        launch(&m, s, &fill, &[x, 2, number(3.0)]);
+        call(&m, |c| c.synchronize(GPU));
+        m.advise(block, Advice::Duplicate(false)).unwrap();
+        m.migrate(block, Place::Host, true).unwrap();
+        let mut got = [0f32; 2];
+        copy(&m, s, got.as_mut_ptr().expose_provenance() as u64, x, 8);
+        assert_eq!(got, if home_first { [3.0, 4.0] } else { [1.0, 2.0] });
     }
 }
 
