@@ -23,7 +23,7 @@ MODELS = {
                             vocab_size=32000),
     # 1.6 billion.
     "gpt2-xl": GPT2Config(n_embd=1600, n_layer=48, n_head=25),
-    # 4.7 billion, of which 1.3 are used for a token.
+    # 4.7 billion, of which 1.4 are used for a token.
     "moe": MixtralConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=16, num_attention_heads=16,
                          num_key_value_heads=4, vocab_size=32000, num_local_experts=8, num_experts_per_tok=2),
 }
