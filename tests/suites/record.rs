@@ -2,7 +2,7 @@
 //! forks, or names a file that cannot be.
 
 use deepum_core::period;
-use deepum_tests::{Run, Script, Torch, deepum};
+use deepum_tests::{Run, Script, Torch, deepum, root};
 use deepum_trace::binary::{ReadError, Reader};
 use deepum_trace::event::{Event, Header, Record};
 use serde_json::Value;
@@ -45,7 +45,11 @@ fn read(path: &Path) -> (Header, Vec<Record>, Option<ReadError>) {
 }
 
 fn replay(path: &Path, policy: &str) -> Vec<Value> {
-    let gpu = ["--gpu", SMALL, "--policy", policy, "--json"];
+    replay_on(SMALL, path, policy)
+}
+
+fn replay_on(gpu: &str, path: &Path, policy: &str) -> Vec<Value> {
+    let gpu = ["--gpu", gpu, "--policy", policy, "--json"];
     let output =
         Command::new(deepum()).arg("replay").arg(path).args(gpu).output().expect("the deepum executable starts");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -162,6 +166,22 @@ fn each_process_has_a_trace_of_its_own_with_the_iterations_it_marks() {
     assert!(other.to_str().is_some_and(|name| name.starts_with(path.to_str().expect("UTF-8"))), "{other:?}");
     assert_eq!((marks(&path), marks(other)), (5, 4));
     assert_eq!(replay(&path, "deepum,oracle")[1]["outcome"], "ok");
+}
+
+/// A request is an iteration, whatever its experts are; 8.8 GiB of weights of which nothing is on the host.
+#[test]
+fn a_mixture_of_experts_is_recorded_request_by_request() {
+    let (_folder, path) = folder();
+    let script = root().join("benches/llm/generate.py");
+    let words = [script.to_str().expect("UTF-8"), "moe", "--requests", "2", "--tokens", "2", "--prompt", "16"];
+    let run = recorded(Script::new(Torch::Cu13, &words), &path).run();
+    run.assert_clean();
+    let (_, records, why) = read(&path);
+    assert!(why.is_none(), "{why:?}");
+    assert_eq!(records.iter().filter(|record| record.event == Event::Iteration).count(), 3);
+    let rows = replay_on("a100-40g:memory=6GiB", &path, "demand,oracle");
+    assert!(rows.iter().all(|row| row["outcome"] == "ok"), "{rows:?}");
+    assert!(rows[1]["bytes_h2d"].as_u64() < rows[0]["bytes_h2d"].as_u64(), "{rows:?}");
 }
 
 #[test]
