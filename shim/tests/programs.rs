@@ -1,5 +1,10 @@
 //! The C programs of `tests/programs`, each one situation, under the preload against the fake CUDA.
 
+use deepum_trace::binary::Reader;
+use deepum_trace::event::Event;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -158,6 +163,30 @@ fn a_runtime_opened_late_and_locally_is_found() {
 #[test]
 fn threads_launch_and_allocate_at_once() {
     passes("threads", plainly);
+}
+
+/// Of eight threads at once each launch is there, and how long it took by its stream's progress word: as on a GPU, where nobody says what it touched.
+#[test]
+fn what_threads_do_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.trace");
+    passes("threads", |c| {
+        c.env("DEEPUM_RECORD", &path);
+    });
+    let reader = Reader::new(BufReader::new(File::open(&path).unwrap())).unwrap();
+    assert_eq!(reader.header().budget.0, 1 << 30);
+    let (mut launches, mut timed, mut allocations) = (0u64, BTreeSet::new(), (0, 0));
+    for record in reader {
+        match record.unwrap().event {
+            Event::Launch(_) => launches += 1,
+            Event::Time { launch, .. } => assert!(timed.insert(launch.0) && launch.0 <= launches),
+            Event::Alloc { .. } => allocations.0 += 1,
+            Event::Free { .. } => allocations.1 += 1,
+            Event::Touched { .. } | Event::Lost { .. } => panic!("nobody could know, and there is room for all"),
+            _ => {}
+        }
+    }
+    assert_eq!((launches, timed.len() as u64, allocations), (16_001, 16_001, (160, 160)));
 }
 
 #[test]
