@@ -284,7 +284,7 @@ pub struct Free;
 impl Free {
     /// Taken out first: its address may be given out again before the driver returns.
     pub unsafe fn before(ptr: DevPtr) -> Option<Released> {
-        release(DevAddr(ptr))
+        release(DevAddr(ptr), true)
     }
     /// Put back if refused.
     pub fn after(released: Released, status: Status) {
@@ -298,7 +298,7 @@ pub struct FreeAsync;
 impl FreeAsync {
     /// As [`Free`].
     pub unsafe fn before(ptr: DevPtr, _: Ptr) -> Option<Released> {
-        release(DevAddr(ptr))
+        release(DevAddr(ptr), false)
     }
     /// As [`Free`].
     pub fn after(released: Released, status: Status) {

@@ -64,11 +64,13 @@ pub fn alloc(device: DeviceId, range: AddrRange) {
     }
 }
 
-/// Memory goes, for which the driver is going to wait until the GPU is idle: how long is not known yet.
-pub fn free(device: DeviceId, range: AddrRange) {
+/// Memory goes. If the driver `waits` until the GPU is idle, how long is not known yet.
+pub fn free(device: DeviceId, range: AddrRange, waits: bool) {
     if let Some(recorder) = recorder::get() {
         let at = recorder.now();
-        recorder.tell(device, at, What::Wait { stream: None, waited: Nanos::ZERO });
+        if waits {
+            recorder.tell(device, at, What::Wait { stream: None, waited: Nanos::ZERO });
+        }
         recorder.tell(device, at, What::Free(range));
     }
 }

@@ -166,16 +166,16 @@ pub fn first_handed_out(at: DevAddr) -> Option<AddrRange> {
     Some(allocation.range)
 }
 
-/// Takes an allocation out, before the driver does.
-pub fn release(start: DevAddr) -> Option<Released> {
+/// Takes an allocation out, before the driver does, which `waits` for the GPU before it does.
+pub fn release(start: DevAddr, waits: bool) -> Option<Released> {
     let begun = record::begin();
-    let gone = take_out(start)?;
+    let gone = take_out(start, waits)?;
     // From here on its addresses may become anything.
     pt::forget(gone.range);
     Some(Released(gone, begun))
 }
 
-fn take_out(start: DevAddr) -> Option<Allocation> {
+fn take_out(start: DevAddr, waits: bool) -> Option<Allocation> {
     let mut registry = registry();
     let gone = registry.live.remove(&start)?;
     registry.free_ordinals.insert(gone.ordinal);
@@ -184,7 +184,7 @@ fn take_out(start: DevAddr) -> Option<Allocation> {
     if let Some(ring) = link::ring() {
         ring.shared().sub(ShimCounter::ManagedBytes, gone.range.len.0);
         ring.push(gone.device, &Record::Free { range: gone.range });
-        record::free(gone.device, gone.range);
+        record::free(gone.device, gone.range, waits);
     }
     Some(gone)
 }

@@ -192,7 +192,7 @@ impl Recorder {
 
     /// It is over.
     pub fn over(&self, begun: Begun) {
-        self.clock.held.fetch_add((self.clock.raw() - begun.0).0, Ordering::Relaxed);
+        self.clock.held.fetch_add(self.since(&begun).0, Ordering::Relaxed);
     }
 
     /// When a call that begins now would come, by the trace's clock.
@@ -207,7 +207,8 @@ impl Recorder {
 
     /// How long ago this call began.
     pub fn since(&self, begun: &Begun) -> Nanos {
-        self.clock.raw() - begun.0
+        // At the end of a program virtual time is gone.
+        self.clock.raw().saturating_sub(begun.0)
     }
 
     /// Whether a launch's time is known by its progress word alone.
