@@ -65,6 +65,9 @@ pub struct ReplayArgs {
     /// Where tensors lie [default: where a recorded trace says; of a profile, whose addresses are made up, where PyTorch puts them]
     #[arg(long, value_enum)]
     placement: Option<Placement>,
+    /// Blocks may have two copies, one on the GPU and one on the host: only horizon makes use of that, and no driver has been asked for it yet
+    #[arg(long)]
+    saving: bool,
     /// On g10-compat: what is not as published
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MISTAKE")]
     put_right: Vec<Mistake>,
@@ -118,6 +121,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 link: args.link,
                 iterations: args.iterations.unwrap_or(ITERATIONS),
                 placement: args.placement,
+                saving: args.saving,
             };
             in_life(args, &Life::new(device, &otherwise)?)?
         }
@@ -128,10 +132,11 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 args.link.is_some(),
                 args.iterations.is_some(),
                 args.placement.is_some(),
+                args.saving,
             ];
             if own.contains(&true) {
                 bail!(
-                    "{COMPAT} has its own host, SSD, link, iterations and placement: of these options none is allowed with it"
+                    "{COMPAT} has its own host, SSD, link, iterations, placement and copies: of these options none is allowed with it"
                 );
             }
             as_published(args, Compat::new(world, &args.put_right))?

@@ -56,6 +56,12 @@ const SAMPLE: u64 = 32;
 /// So many blocks found unused at once are worth a new plan: one call of the mover (facts 4.1).
 const MANY: usize = 16;
 
+/// Whether anything would be seen of the block if it were left out.
+fn tells(at: Handle, known: &Known) -> bool {
+    let block = known.residency.get(at);
+    !block.on_device && !block.empty && block.ask() == Ask::None && !known.is_expected(block)
+}
+
 /// See the module.
 #[derive(Default, Debug)]
 pub struct Doubt {
@@ -70,26 +76,33 @@ pub struct Doubt {
 impl Doubt {
     /// Whether the block at `index` of a chain is to be left out this time.
     pub fn leaves_out(&mut self, chain: &Chain<'_>, index: usize, at: Handle, known: &Known) -> bool {
-        if !known.faults_visible {
+        match chain {
+            Chain::Learned(chain, proof) => {
+                chain.get(index).is_some_and(|number| self.leaves_out_known(number, proof, at, known))
+            }
+            Chain::Reached(_) => self.leaves_out_reached(at, known),
+        }
+    }
+
+    /// Whether a block of which a table says so much is to be left out this time.
+    pub fn leaves_out_known(&mut self, number: StableBlock, proof: &Proof, at: Handle, known: &Known) -> bool {
+        let tells = tells(at, known);
+        // Most blocks are there, and then it matters only whether all are left out.
+        if !known.faults_visible || !proof.is_tried() || !tells && !proof.leaves_all_out(self.program()) {
             return false;
         }
-        let block = known.residency.get(at);
-        // Whether anything would be seen of it.
-        let tells = !block.on_device && !block.empty && block.ask() == Ask::None && !known.is_expected(block);
-        let left_out = match chain {
-            Chain::Learned(_, proof) if !proof.is_tried() => false,
-            // Most blocks are there, and then it matters only whether all are left out.
-            Chain::Learned(_, proof) if !tells && !proof.leaves_all_out(self.program()) => false,
-            Chain::Learned(chain, proof) => {
-                let Some(number) = chain.get(index) else { return false };
-                match proof.one_in(number, self.program()) {
-                    1 => true,
-                    _ if block.unused && !proof.is_proven(number) => tells,
-                    one_in => tells && self.draw(one_in),
-                }
-            }
-            Chain::Reached(_) => block.unused && tells,
+        let left_out = match proof.one_in(number, self.program()) {
+            1 => true,
+            _ if known.residency.get(at).unused && !proof.is_proven(number) => tells,
+            one_in => tells && self.draw(one_in),
         };
+        self.left_out += u64::from(left_out);
+        left_out
+    }
+
+    /// Whether a block that only arguments name is to be left out.
+    pub fn leaves_out_reached(&mut self, at: Handle, known: &Known) -> bool {
+        let left_out = known.faults_visible && known.residency.get(at).unused && tells(at, known);
         self.left_out += u64::from(left_out);
         left_out
     }

@@ -70,6 +70,8 @@ pub struct Config {
     pub invalidate: Invalidate,
     /// Whether the driver is known to be able to keep two copies of a block ([`crate::copies`]).
     pub saving: bool,
+    /// Whether `horizon` saves blocks ahead of need, where that is so. It does not pay yet: `docs/policies.md`.
+    pub ahead: bool,
 }
 
 impl Config {
@@ -89,6 +91,7 @@ impl Config {
             preevict: true,
             invalidate: Invalidate::Discard,
             saving: false,
+            ahead: false,
         }
     }
 }
@@ -140,16 +143,20 @@ pub struct Snapshot {
 impl Engine {
     /// An engine that knows nothing yet, dormant.
     pub fn new(config: Config) -> Self {
-        Self::deciding(config, config.policy.build(config.degree, config.geometry))
+        Self::deciding(config, config.policy.build(config.degree, config.geometry, config.ahead))
     }
 
     /// The same with a policy of the caller's.
     pub fn deciding(config: Config, policy: Box<dyn Policy>) -> Self {
         let budget = config.budget.min(config.device_memory);
         let blocks = blocks_of(budget);
+        let mut residency = Residency::new(config.device);
+        if policy.watches_blocks() {
+            residency.watch();
+        }
         Self {
             known: Known {
-                residency: Residency::new(config.device),
+                residency,
                 window: Window::default(),
                 sequence: Sequence::default(),
                 dying: Dying::default(),
@@ -211,11 +218,14 @@ impl Engine {
             Event::Discarded { outcome, .. } => *outcome != DiscardOutcome::Done,
             _ => false,
         };
-        if self.keeps_budget && !failed {
-            evict::enforce(&mut self.known, out);
-        }
-        if self.awake && !failed {
-            evict::ahead(&mut self.known, out);
+        let decided = failed || self.awake && self.policy.act(&mut self.known, out);
+        if !decided {
+            if self.keeps_budget {
+                evict::enforce(&mut self.known, out);
+            }
+            if self.awake {
+                evict::ahead(&mut self.known, out);
+            }
         }
         if !self.keeps_budget && !self.known.faults_visible {
             self.assume_evictions(out);
@@ -291,8 +301,8 @@ impl Engine {
     fn free(&mut self, range: AddrRange, out: &mut Commands) {
         let Known { residency, counters, front, .. } = &mut self.known;
         let policy = &mut self.policy;
-        residency.free(range, |block| {
-            policy.freed(block, *front);
+        residency.free(range, |at, block| {
+            policy.freed(at, block, *front);
             match block.ask() {
                 Ask::Predicted => counters.prefetch_dropped += 1,
                 Ask::Unproven => counters.prefetch_useless += 1,
@@ -354,6 +364,9 @@ impl Engine {
         pt_blocks.report(range, active, sequence.told(), sequence.issued());
         if active {
             invalidate::handed_out(range, &mut self.known, out);
+            if self.awake {
+                self.policy.handed_out(range, &mut self.known);
+            }
         } else if self.awake && *invalidate != Invalidate::No {
             dying.died(range, sequence.issued());
             invalidate::quieten(&mut self.known, out);

@@ -92,6 +92,11 @@ impl Dying {
         }
     }
 
+    /// Forgets which blocks are listed: whoever keeps lists of their own has them.
+    pub(crate) fn unlist(&mut self) {
+        self.listed.clear();
+    }
+
     /// This memory is given back, and what comes there is something else.
     pub fn forget(&mut self, range: AddrRange) {
         self.listed.retain(|&(_, block)| block.start() < range.start || range.end() <= block.start());
@@ -105,7 +110,7 @@ impl Dying {
 }
 
 /// The launch after which `block` died, if it is dead and quiet.
-fn free_since(block: UmBlock, known: &Known) -> Option<LaunchSeq> {
+pub(crate) fn free_since(block: UmBlock, known: &Known) -> Option<LaunchSeq> {
     let dead = known.pt_blocks.dead(block.range())?;
     let told = &known.sequence;
     let quiet = dead.died <= told.told() && dead.born >= told.doubt() && known.window.is_over(dead.died);
@@ -129,6 +134,7 @@ pub fn quieten(known: &mut Known, out: &mut Commands) {
             let Some(died) = free_since(block, known) else { continue };
             if known.residency.get(at).on_device {
                 known.residency.get_mut(at).listed = true;
+                known.residency.note(at);
                 known.dying.listed.push_back((died, block));
             } else {
                 discard(at, known, out);

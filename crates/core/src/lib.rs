@@ -19,6 +19,7 @@ pub mod engine;
 pub mod event;
 pub mod evict;
 pub mod exec_id;
+pub mod horizon;
 pub mod invalidate;
 pub mod known;
 pub mod mix;

@@ -39,6 +39,9 @@ pub use lanes::{Batch, Direction, Lane};
 /// Most blocks moved by one call: 32 MiB, the most that is still called back soon enough (facts 4.1).
 pub const BATCH: u32 = 16;
 
+/// Most blocks saved by one call: what makes room waits for it to end.
+const SAVED: u32 = 4;
+
 /// What became of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
@@ -151,6 +154,7 @@ impl Queues {
             return Pushed::Known;
         }
         match (before, lane) {
+            (Some(Lane::Fault), _) if lane.direction() == Direction::Out => return Pushed::Full,
             (Some(Lane::Fault), _) => return Pushed::Known,
             (Some(Lane::Predicted), Lane::Predicted) => {
                 self.move_to(block, own, by);
@@ -244,6 +248,7 @@ impl Queues {
         for &lane in self.lanes(direction) {
             let most = match lane {
                 Lane::Predicted => most.min(u32::try_from(self.room).unwrap_or(u32::MAX)),
+                Lane::Save => most.min(SAVED),
                 _ => most,
             };
             if most == 0 || self.waiting(lane) == 0 {

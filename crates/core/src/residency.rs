@@ -81,6 +81,8 @@ pub struct Block {
     pub saved: bool,
     /// Whether [`crate::invalidate`] holds it for dead.
     pub listed: bool,
+    /// Whether memory in it was handed out, and no launch was issued since that names it: that one writes it.
+    pub fresh: bool,
     /// First planned launch it is expected by; past ones mean none.
     pub next_use: Ticket,
     /// Last planned launch it is expected by; past ones mean none.
@@ -129,11 +131,28 @@ pub struct Residency {
     discarding: usize,
     evicting: usize,
     managed: Bytes,
+    /// Blocks whose place, contents or ask have changed, for whoever keeps lists by those.
+    changed: Option<Vec<Handle>>,
 }
 
-/// A handle on a block's record; good until the block's memory is freed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A handle on a block's record; good until the block's memory is freed, and then another block's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Handle(u32);
+
+impl Handle {
+    /// Its number: small, and used again.
+    pub const fn id(self) -> u32 {
+        self.0
+    }
+    /// Its number, to look things up by.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+    /// That of this number.
+    pub const fn of(id: u32) -> Self {
+        Self(id)
+    }
+}
 
 impl Residency {
     /// Nothing is managed yet. `device` is the GPU looked after.
@@ -152,7 +171,28 @@ impl Residency {
             discarding: 0,
             evicting: 0,
             managed: Bytes::ZERO,
+            changed: None,
         }
+    }
+
+    /// From now on remembers which blocks change, until [`Self::changed`] is asked.
+    pub fn watch(&mut self) {
+        self.changed.get_or_insert_default();
+    }
+    /// Notes that something about a block is not as it was.
+    pub fn note(&mut self, at: Handle) {
+        if let Some(changed) = self.changed.as_mut().filter(|changed| changed.last() != Some(&at)) {
+            changed.push(at);
+        }
+    }
+    /// One of the blocks that changed, each once or more; one that was freed since is passed over.
+    pub fn changed(&mut self) -> Option<Handle> {
+        while let Some(at) = self.changed.as_mut()?.pop() {
+            if self.find(self.get(at).block) == Some(at) {
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// The program was given `range`: its blocks exist, and are nowhere.
@@ -169,6 +209,7 @@ impl Residency {
                 duplicated: false,
                 saved: false,
                 listed: false,
+                fresh: false,
                 ask: Ask::None,
                 next_use: Ticket(0),
                 last_use: Ticket(0),
@@ -185,15 +226,16 @@ impl Residency {
                 u32::try_from(self.blocks.len() - 1).expect("2^32 blocks are 8 EiB")
             };
             self.index.insert(block, at);
+            self.note(Handle(at));
             self.managed += UmBlock::SIZE;
         }
     }
 
     /// The program gave `range` back. `gone` hears of each block, as it was.
-    pub fn free(&mut self, range: AddrRange, mut gone: impl FnMut(&Block)) {
+    pub fn free(&mut self, range: AddrRange, mut gone: impl FnMut(Handle, &Block)) {
         for block in range.blocks() {
             let Some(at) = self.index.remove(&block) else { continue };
-            gone(&self.blocks[at as usize]);
+            gone(Handle(at), &self.blocks[at as usize]);
             self.set_ask(Handle(at), Ask::None);
             self.leave(Handle(at));
             self.vacant.push(at);
@@ -223,6 +265,7 @@ impl Residency {
         self.coming = self.coming + usize::from(block.comes()) - usize::from(came);
         self.evicting = self.evicting + usize::from(block.ask.evicts()) - usize::from(evicted);
         self.discarding = self.discarding + usize::from(block.ask == Ask::Discard) - usize::from(discarded);
+        self.note(at);
     }
     /// Notes what is asked for a block.
     pub fn set_ask(&mut self, at: Handle, ask: Ask) {
@@ -283,6 +326,7 @@ impl Residency {
         self.leave(at);
         let block = self.get_mut(at);
         (block.empty, block.saved) = (true, false);
+        self.note(at);
     }
 
     /// A piece of a block moved. Returns whether the block left the GPU by this.

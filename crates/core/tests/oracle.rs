@@ -351,6 +351,7 @@ impl SlowQueues {
             return Pushed::Known;
         }
         match waits {
+            Some(Lane::Fault) if out(&lane) => return Pushed::Full,
             Some(Lane::Fault) => return Pushed::Known,
             Some(Lane::Predicted) if lane == Lane::Predicted => {
                 let same = |(_, before, _): &Waits| *before == by;

@@ -33,7 +33,7 @@ impl Engine {
         self.known.counters.copies += 1;
         let pushed_out = self.known.window.issue_copy(seq, stream, range);
         self.told(seq, stream, pushed_out);
-        self.policy.copy(seq);
+        self.policy.copy(seq, &mut self.known);
         self.finish(out);
     }
 

@@ -183,6 +183,8 @@ impl Engine {
                 self.known.residency.set_ask(at, Ask::None);
             }
             Ask::Populate | Ask::Save | Ask::Own => self.known.residency.set_ask(at, Ask::None),
+            // The GPU waits for it.
+            ask if ask.leaves() => self.known.residency.set_ask(at, Ask::None),
             _ => {}
         }
     }

@@ -7,6 +7,8 @@ mod deepum;
 mod deepum_paper;
 mod demand;
 mod faults;
+mod horizon;
+mod learner;
 mod next_block;
 mod restless;
 
@@ -16,6 +18,7 @@ use std::str::FromStr;
 pub use deepum::Deepum;
 pub use deepum_paper::DeepumPaper;
 pub use demand::Demand;
+pub use horizon::Horizon;
 pub use next_block::NextBlock;
 pub use restless::Restless;
 
@@ -23,7 +26,7 @@ use crate::command::Commands;
 use crate::correlate::{Geometry, Tables};
 use crate::known::Known;
 use crate::residency::{Block, Handle, Ticket};
-use crate::units::{Bytes, LaunchSeq};
+use crate::units::{AddrRange, Bytes, LaunchSeq};
 use crate::window::Issued;
 
 /// Decides; never does.
@@ -38,10 +41,14 @@ pub trait Policy: Send + fmt::Debug {
     fn populates(&self) -> bool {
         false
     }
+    /// Whether [`crate::residency::Residency::changed`] is to tell it which blocks changed.
+    fn watches_blocks(&self) -> bool {
+        false
+    }
     /// A launch was issued; it is in the window.
     fn launch(&mut self, _seq: LaunchSeq, _known: &mut Known, _out: &mut Commands) {}
-    /// A copy took a place in the sequence.
-    fn copy(&mut self, _seq: LaunchSeq) {}
+    /// A copy took a place in the sequence; it is in the window.
+    fn copy(&mut self, _seq: LaunchSeq, _known: &mut Known) {}
     /// A launch or copy is over; it has just left the window.
     fn finished(&mut self, _launch: &Issued, _known: &mut Known) {}
     /// Everything one event finished was told.
@@ -54,10 +61,17 @@ pub trait Policy: Send + fmt::Debug {
     fn overwritten(&mut self, _at: Handle, _known: &mut Known, _out: &mut Commands) {}
     /// The block `at` has just left the GPU, not at our request.
     fn evicted(&mut self, _at: Handle, _known: &mut Known, _out: &mut Commands) {}
+    /// PyTorch handed memory out, and the engine is awake.
+    fn handed_out(&mut self, _range: AddrRange, _known: &mut Known) {}
     /// A block is about to be forgotten: its memory is freed.
-    fn freed(&mut self, _block: &Block, _front: Ticket) {}
+    fn freed(&mut self, _at: Handle, _block: &Block, _front: Ticket) {}
     /// The engine goes dormant: nothing is needed any more.
     fn sleep(&mut self, _known: &mut Known, _out: &mut Commands) {}
+    /// All that an event changed is known, and the engine is awake. Returns whether it decides itself who leaves the GPU, within what fits; if not,
+    /// [`crate::evict`] does.
+    fn act(&mut self, _known: &mut Known, _out: &mut Commands) -> bool {
+        false
+    }
     /// The first launch that had better not start yet, because blocks fetched for it are on their way.
     fn gate(&mut self, _known: &Known) -> Option<LaunchSeq> {
         None
@@ -99,6 +113,8 @@ pub enum PolicyName {
     /// Correlation tables, and a plan over what was issued and what they predict.
     #[default]
     Deepum,
+    /// Whoever is needed last leaves, as far as launches issued and the tables' continuation of them tell. For replays: with moves that fail it can stand still.
+    Horizon,
     /// Correlation tables and chaining exactly as in the paper (DeepUM, ASPLOS'23).
     DeepumPaper,
     /// Whatever may be asked, without reason: for tests.
@@ -111,7 +127,7 @@ pub enum PolicyName {
 pub struct UnknownPolicy(String);
 
 impl PolicyName {
-    /// All of them, plainest first.
+    /// All that programs can run under, plainest first.
     pub const ALL: [Self; 5] = [Self::Demand, Self::NextBlock, Self::Deepum, Self::DeepumPaper, Self::Restless];
 
     /// Its name.
@@ -120,17 +136,19 @@ impl PolicyName {
             Self::Demand => "demand",
             Self::NextBlock => "next_block",
             Self::Deepum => "deepum",
+            Self::Horizon => "horizon",
             Self::DeepumPaper => "deepum_paper",
             Self::Restless => "restless",
         }
     }
 
-    /// A fresh policy of this name.
-    pub fn build(self, degree: u32, geometry: Geometry) -> Box<dyn Policy> {
+    /// A fresh policy of this name. `ahead`: see [`crate::Config`].
+    pub fn build(self, degree: u32, geometry: Geometry, ahead: bool) -> Box<dyn Policy> {
         match self {
             Self::Demand => Box::new(Demand),
             Self::NextBlock => Box::new(NextBlock),
             Self::Deepum => Box::new(Deepum::new(degree, geometry)),
+            Self::Horizon => Box::new(Horizon::new(geometry, ahead)),
             Self::DeepumPaper => Box::new(DeepumPaper::new(degree, geometry)),
             Self::Restless => Box::<Restless>::default(),
         }
@@ -158,7 +176,7 @@ mod tests {
     fn names_go_both_ways_and_an_unknown_one_lists_them() {
         for name in PolicyName::ALL {
             assert_eq!(name.as_str().parse(), Ok(name));
-            assert_eq!(name.build(32, Geometry::default()).name(), name);
+            assert_eq!(name.build(32, Geometry::default(), true).name(), name);
         }
         let error = "deepun".parse::<PolicyName>().unwrap_err().to_string();
         assert_eq!(error, "unknown policy `deepun`; known are demand, next_block, deepum, deepum_paper, restless");

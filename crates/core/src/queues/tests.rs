@@ -48,7 +48,7 @@ fn no_block_waits_twice_and_a_fault_overtakes() {
     assert_eq!(queues.push(predicted(1, 2)), Pushed::Known);
     assert_eq!(queues.push(fault(1)), Pushed::Replaced(Lane::Predicted));
     assert_eq!(queues.push(predicted(1, 1)), Pushed::Known);
-    assert_eq!(queues.push(evict(1)), Pushed::Known, "the GPU waits for it");
+    assert_eq!(queues.push(evict(1)), Pushed::Full, "the GPU waits for it");
     assert_eq!(all(&mut queues, 16), [(Lane::Fault, 1, 1)]);
 }
 

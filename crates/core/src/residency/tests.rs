@@ -53,7 +53,7 @@ fn freed_memory_is_forgotten_and_its_place_is_used_again() {
     let mut map = map(4);
     map.fetched(at(&map, 3));
     let mut heard = Vec::new();
-    map.free(AddrRange::new(UmBlock(2).start(), Bytes::mib(4)), |block| heard.push((block.block.0, block.whole())));
+    map.free(AddrRange::new(UmBlock(2).start(), Bytes::mib(4)), |_, block| heard.push((block.block.0, block.whole())));
     assert_eq!(heard, [(2, false), (3, true)]);
     assert_eq!((map.find(UmBlock(3)), map.managed()), (None, Bytes::mib(4)));
     assert!(!map.migrated(&piece(3, 64, true, MigrationCause::User)), "not managed: not ours");

@@ -91,6 +91,7 @@ impl Manifest {
             link: Some(self.link),
             iterations: super::super::ITERATIONS,
             placement: None,
+            saving: false,
         };
         Life::new(&device, &otherwise)
     }

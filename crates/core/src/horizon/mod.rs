@@ -1,0 +1,7 @@
+//! What `policy::horizon` plans by: the future ([`timeline`]), and who is needed when ([`ranks`]).
+
+pub mod ranks;
+pub mod timeline;
+
+#[cfg(test)]
+mod tests;

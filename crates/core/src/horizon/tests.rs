@@ -1,0 +1,171 @@
+//! Timeline and ranks against what they stand for: lists written out in full.
+
+use super::ranks::{Class, NEVER, Ranks};
+use super::timeline::{Does, Timeline};
+use crate::residency::{Handle, Ticket};
+use crate::units::{ExecId, LaunchSeq};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const BLOCKS: u32 = 6;
+
+/// A point written out: what it is, its launch, and who is used, in no order.
+#[derive(Clone, Debug)]
+struct Plain {
+    exec: u32,
+    seq: Option<u64>,
+    uses: BTreeMap<u32, Does>,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Predict { exec: u32, uses: Vec<(u32, Does)> },
+    Issue { exec: u32, uses: Vec<(u32, Does)> },
+    Finish,
+    TakeBack,
+    Skip { block: u32 },
+    Forget { block: u32 },
+}
+
+fn uses() -> impl Strategy<Value = Vec<(u32, Does)>> {
+    prop::collection::vec((0..BLOCKS, prop_oneof![Just(Does::Reads), Just(Does::Writes), Just(Does::Fills)]), 0..4)
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0u32..5, uses()).prop_map(|(exec, uses)| Step::Predict { exec, uses }),
+        6 => (0u32..5, uses()).prop_map(|(exec, uses)| Step::Issue { exec, uses }),
+        4 => Just(Step::Finish),
+        1 => Just(Step::TakeBack),
+        1 => (0..BLOCKS).prop_map(|block| Step::Skip { block }),
+        1 => (0..BLOCKS).prop_map(|block| Step::Forget { block }),
+    ]
+}
+
+proptest! {
+    /// The nearest use of each block, after anything that can happen.
+    #[test]
+    fn the_next_use_is_the_first_of_those_written_out(steps in prop::collection::vec(step(), 1..60)) {
+        let (mut timeline, mut plain) = (Timeline::default(), Vec::<Plain>::new());
+        let (mut seq, mut over) = (0, 0);
+        for step in steps {
+            match step {
+                Step::Predict { exec, uses } => {
+                    let nth = timeline.push(ExecId(exec));
+                    for &(block, does) in &uses {
+                        timeline.add(nth, Handle::of(block), does);
+                    }
+                    plain.push(Plain { exec, seq: None, uses: written(&uses) });
+                }
+                Step::Issue { exec, uses } => {
+                    seq += 1;
+                    let issued = plain.iter().take_while(|point| point.seq.is_some()).count();
+                    let ahead = plain[issued..].iter().take(16).position(|point| point.exec == exec);
+                    let (nth, expected) = timeline.issue(LaunchSeq(seq), Some(ExecId(exec)), |_| ());
+                    prop_assert_eq!(expected, ahead.is_some());
+                    let at = match ahead {
+                        Some(ahead) => {
+                            plain[issued..=issued + ahead].iter_mut().for_each(|point| point.seq = Some(seq));
+                            issued + ahead
+                        }
+                        None => {
+                            plain.insert(issued, Plain { exec, seq: Some(seq), uses: BTreeMap::new() });
+                            issued
+                        }
+                    };
+                    for (block, does) in uses {
+                        timeline.add(nth, Handle::of(block), does);
+                        let written = plain[at].uses.entry(block).or_default();
+                        *written = does.max(*written);
+                    }
+                }
+                Step::Finish => {
+                    over = (over + 1).min(seq);
+                    while timeline.pop(LaunchSeq(over), |_| ()).is_some() {}
+                    plain.retain(|point| point.seq.is_none_or(|seq| seq > over));
+                }
+                Step::TakeBack => {
+                    timeline.take_back(|_| ());
+                    plain.retain(|point| point.seq.is_some());
+                }
+                Step::Skip { block } => {
+                    let first = plain.iter_mut().find(|point| point.uses.contains_key(&block));
+                    prop_assert_eq!(timeline.skip(Handle::of(block)), first.is_some());
+                    if let Some(first) = first {
+                        first.uses.remove(&block);
+                    }
+                }
+                Step::Forget { block } => {
+                    timeline.forget(Handle::of(block));
+                    plain.iter_mut().for_each(|point| { point.uses.remove(&block); });
+                }
+            }
+            for block in 0..BLOCKS {
+                let next = timeline.next_use(Handle::of(block));
+                let first = plain.iter().position(|point| point.uses.contains_key(&block));
+                prop_assert_eq!(next.is_some(), first.is_some(), "block {}", block);
+                if let (Some((ticket, does)), Some(first)) = (next, first) {
+                    let nth = timeline.find(ticket).expect("a point has the ticket");
+                    prop_assert_eq!(timeline.issued_at(nth), plain[first].seq.map(LaunchSeq));
+                    prop_assert_eq!(timeline.point(nth).exec, Some(ExecId(plain[first].exec)));
+                    prop_assert_eq!(does, plain[first].uses[&block]);
+                }
+            }
+        }
+    }
+
+    /// Who comes first and last of a class, against a map of all blocks.
+    #[test]
+    fn ranks_are_those_of_a_sorted_list(
+        moves in prop::collection::vec((0..BLOCKS, prop::option::of(0usize..3), 0u64..5), 1..60)
+    ) {
+        let classes = [Class::Away, Class::Only, Class::Dead];
+        let (mut ranks, mut plain) = (Ranks::default(), BTreeMap::new());
+        for (n, (block, class, ticket)) in moves.into_iter().enumerate() {
+            let ticket = if ticket == 4 { NEVER } else { Ticket(ticket) };
+            let before = plain.get(&block).copied();
+            match class {
+                // Where it is already it stays.
+                Some(class) if before.is_some_and(|(other, at, _)| (other, at) == (class, ticket)) => {}
+                Some(class) => { plain.insert(block, (class, ticket, n)); }
+                None => { plain.remove(&block); }
+            }
+            ranks.place(Handle::of(block), class.map(|class| classes[class]), ticket);
+            for (index, &class) in classes.iter().enumerate() {
+                let mut all: Vec<_> = plain.iter().filter(|(_, at)| at.0 == index).map(|(&b, at)| (at.1, at.2, b)).collect();
+                all.sort_unstable();
+                let nearest: Vec<_> = all.iter().map(|&(ticket, _, block)| (ticket, Handle::of(block))).collect();
+                prop_assert_eq!(ranks.nearest_first(class).collect::<Vec<_>>(), nearest.clone());
+                prop_assert_eq!(ranks.first(class), nearest.first().copied());
+                let last = nearest.last().and_then(|last| nearest.iter().find(|other| other.0 == last.0));
+                prop_assert_eq!(ranks.last(class), last.copied());
+                prop_assert_eq!(ranks.count(class), nearest.len());
+            }
+        }
+    }
+}
+
+fn written(uses: &[(u32, Does)]) -> BTreeMap<u32, Does> {
+    let mut all = BTreeMap::new();
+    for &(block, does) in uses {
+        let before = all.entry(block).or_default();
+        *before = does.max(*before);
+    }
+    all
+}
+
+/// Two launches alternate; one that was expected next but one leaves the other out.
+#[test]
+fn a_launch_left_out_is_over_with_the_one_after_it() {
+    let mut timeline = Timeline::default();
+    for (exec, block) in [(7, 0), (8, 1), (9, 2)] {
+        let nth = timeline.push(ExecId(exec));
+        timeline.add(nth, Handle::of(block), Does::Reads);
+    }
+    let (nth, expected) = timeline.issue(LaunchSeq(1), Some(ExecId(8)), |_| ());
+    assert!(expected && timeline.point(nth).exec == Some(ExecId(8)));
+    let mut gone = Vec::new();
+    while timeline.pop(LaunchSeq(1), |at| gone.push(at.id())).is_some() {}
+    assert_eq!(gone, [0, 1]);
+    assert!(timeline.next_use(Handle::of(2)).is_some());
+}

@@ -1,0 +1,401 @@
+//! The future, as far as it is known: which launch comes when, and which blocks it uses.
+//!
+//! Problem: who leaves the GPU best is who is needed furthest ahead, so of every block on it the next use must be known, an iteration ahead, and after
+//! each launch of which some blocks' next use is another one.
+//! Idea: a list of *points*, one for each launch: first those that were issued, then what the execution-ID table says follows. A point has
+//! *uses*; the uses of one block are chained, nearest first. A launch that ends takes its point away, and with it the first link of each chain:
+//! what comes after is known already.
+//!
+//! ```text
+//!            issued          predicted
+//! points   0    1    2    3    4    5    6
+//! block A  x─────────x──────────────x            next use 0, when 0 is over 2, …
+//! block B       x─────────────────────────x      next use 1, then 6
+//! ```
+//!
+//! **Where the prediction is wrong.** A launch that was expected a little later means that some were left out: the points before it count as issued with it. One that was
+//! not expected at all is a *stray*, and gets a point of its own before those predicted; for that their numbers, [`Ticket`]s, have gaps. After [`STRAYS`]
+//! of those in a row what was predicted is worth nothing, and is taken back.
+//!
+//! Invariants: the uses of a block are in the order of their points, at most one in a point; the numbers of points rise; at most
+//! [`LONGEST`] points and [`MOST_USES`] uses beyond those issued. Adding, ending and taking back a use costs the same however long the list is.
+//! Not here: what launches use (`correlate`), what follows from it (`policy::horizon`).
+
+use std::collections::VecDeque;
+
+use crate::residency::{Handle, Ticket};
+use crate::units::{ExecId, LaunchSeq, UmBlock};
+
+/// Most points: more launches than an iteration has in most programs. Where it has more, what is needed beyond is taken to be needed last.
+pub const LONGEST: usize = 1 << 14;
+
+/// Most uses: 16 MiB of them.
+pub const MOST_USES: usize = 1 << 19;
+
+/// How far ahead a launch that was issued is looked for among those expected.
+const LEFT_OUT: usize = 16;
+
+/// So many launches that nobody expected, one after the other, and nothing of what was predicted is believed any more.
+const STRAYS: usize = 64;
+
+/// The distance of two launches that follow each other, in tickets: room for strays between them.
+pub const STRIDE: u64 = 1 << 20;
+
+/// A use that is none.
+const NIL: u32 = u32::MAX;
+
+/// What a launch does with a block, as far as is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub enum Does {
+    /// It reads it.
+    #[default]
+    Reads,
+    /// It writes some of it, and may need the rest.
+    Writes,
+    /// It is the first to use memory that was handed out: what was in there is not needed.
+    Fills,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    at: Handle,
+    point: Ticket,
+    does: Does,
+    /// Of the same block.
+    before: u32,
+    after: u32,
+    /// The next of the same point; of a vacant one the next vacant one.
+    beside: u32,
+}
+
+/// A launch.
+#[derive(Debug)]
+pub struct Point {
+    ticket: Ticket,
+    /// What it is; nothing for a copy, or where all execution IDs are given out.
+    pub exec: Option<ExecId>,
+    /// Its place in the device's sequence, once it was issued.
+    pub issued: Option<LaunchSeq>,
+    /// Whether it is known what its launch uses.
+    pub known: bool,
+    /// Blocks it is not taken to need, to see whether it does.
+    pub left_out: Vec<UmBlock>,
+    first: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    first: u32,
+    last: u32,
+}
+
+/// How manieth a point is, until points are added or go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nth(usize);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Timeline {
+    points: VecDeque<Point>,
+    /// That of the last point there was.
+    last: Ticket,
+    /// That of the last point that went from the front.
+    gone: Ticket,
+    /// How many points, from the front, were issued.
+    issued: usize,
+    strays: usize,
+    uses: Vec<Use>,
+    vacant: u32,
+    live: usize,
+    /// By block.
+    chains: Vec<Chain>,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self {
+            points: VecDeque::new(),
+            last: Ticket(0),
+            gone: Ticket(0),
+            issued: 0,
+            strays: 0,
+            uses: Vec::new(),
+            vacant: NIL,
+            live: 0,
+            chains: Vec::new(),
+        }
+    }
+}
+
+impl Timeline {
+    /// When the block is used next, and what that does with it.
+    pub fn next_use(&self, at: Handle) -> Option<(Ticket, Does)> {
+        let chain = self.chains.get(at.index())?;
+        let first = self.uses.get(chain.first as usize)?;
+        Some((first.point, first.does))
+    }
+    /// The number of the first point, or of the one that comes next.
+    pub fn front(&self) -> Ticket {
+        self.points.front().map_or(Ticket(self.last.0 + STRIDE), |point| point.ticket)
+    }
+    /// Whether there is room for more points and uses.
+    pub fn has_room(&self) -> bool {
+        self.points.len() < LONGEST && self.live < MOST_USES
+    }
+    /// Whether there are points that were not issued.
+    pub fn has_predicted(&self) -> bool {
+        self.points.len() > self.issued
+    }
+    /// The point of this number, if there is one.
+    pub fn find(&self, ticket: Ticket) -> Option<Nth> {
+        self.points.binary_search_by_key(&ticket, |point| point.ticket).ok().map(Nth)
+    }
+    /// The point of this launch, if it was issued.
+    pub fn point_of(&self, seq: LaunchSeq) -> Option<Nth> {
+        let nth = self.points.partition_point(|point| point.issued.is_some_and(|issued| issued < seq));
+        self.points.get(nth).filter(|point| point.issued == Some(seq)).map(|_| Nth(nth))
+    }
+    /// A point.
+    pub fn point(&mut self, Nth(nth): Nth) -> &mut Point {
+        &mut self.points[nth]
+    }
+    /// The launch of a point that was issued.
+    pub fn issued_at(&self, Nth(nth): Nth) -> Option<LaunchSeq> {
+        self.points[nth].issued
+    }
+    /// How many points that were not issued come before this one.
+    pub fn beyond_issued(&self, Nth(nth): Nth) -> u64 {
+        nth.saturating_sub(self.issued) as u64
+    }
+
+    /// A launch of this execution ID was issued, or a copy, which has none. `void` hears of the blocks whose next use was taken back. Returns its point, and
+    /// whether that was expected.
+    pub fn issue(&mut self, seq: LaunchSeq, exec: Option<ExecId>, void: impl FnMut(Handle)) -> (Nth, bool) {
+        let expected = self.points.range(self.issued..).take(LEFT_OUT).position(|point| point.exec == exec);
+        if let Some(ahead) = expected.filter(|_| exec.is_some()) {
+            self.strays = 0;
+            for point in self.points.range_mut(self.issued..=self.issued + ahead) {
+                point.issued = Some(seq);
+            }
+            self.issued += ahead + 1;
+            return (Nth(self.issued - 1), true);
+        }
+        self.strays += usize::from(exec.is_some());
+        let before = self.issued.checked_sub(1).map_or(self.gone, |before| self.points[before].ticket);
+        let stray = Ticket(before.0 + 1);
+        if self.strays > STRAYS || self.points.get(self.issued).is_some_and(|next| next.ticket == stray) {
+            self.take_back(void);
+        }
+        let ticket = if self.has_predicted() { stray } else { Ticket(before.0 + STRIDE) };
+        self.last = self.last.max(ticket);
+        let point = Point { ticket, exec, issued: Some(seq), known: false, left_out: Vec::new(), first: NIL };
+        self.points.insert(self.issued, point);
+        self.issued += 1;
+        (Nth(self.issued - 1), false)
+    }
+
+    /// Predicts a launch behind all others.
+    pub fn push(&mut self, exec: ExecId) -> Nth {
+        self.last = Ticket(self.last.0 + STRIDE);
+        let point =
+            Point { ticket: self.last, exec: Some(exec), issued: None, known: false, left_out: Vec::new(), first: NIL };
+        self.points.push_back(point);
+        Nth(self.points.len() - 1)
+    }
+
+    /// The launch of a point uses a block. Returns whether that is its next use now.
+    pub fn add(&mut self, Nth(nth): Nth, at: Handle, does: Does) -> bool {
+        if self.chains.len() <= at.index() {
+            self.chains.resize(at.index() + 1, Chain { first: NIL, last: NIL });
+        }
+        let ticket = self.points[nth].ticket;
+        // Most are added behind all others of the block; a stray's come near the front.
+        let Chain { first, last } = self.chains[at.index()];
+        let (mut before, mut after) = (last, NIL);
+        if self.is_after(last, ticket) {
+            (before, after) = (NIL, first);
+            while after != NIL && self.uses[after as usize].point < ticket {
+                (before, after) = (after, self.uses[after as usize].after);
+            }
+        }
+        for same in [before, after].into_iter().filter(|&other| other != NIL) {
+            let same = &mut self.uses[same as usize];
+            if same.point == ticket {
+                same.does = same.does.max(does);
+                return false;
+            }
+        }
+        let new = Use { at, point: ticket, does, before, after, beside: self.points[nth].first };
+        let id = self.put(new);
+        self.points[nth].first = id;
+        match before {
+            NIL => self.chains[at.index()].first = id,
+            before => self.uses[before as usize].after = id,
+        }
+        match after {
+            NIL => self.chains[at.index()].last = id,
+            after => self.uses[after as usize].before = id,
+        }
+        before == NIL
+    }
+
+    /// What launches of this execution ID do with the block.
+    pub fn learn(&mut self, at: Handle, exec: ExecId, does: Does) {
+        let mut id = self.first(at);
+        while id != NIL {
+            let Use { point, after, .. } = self.uses[id as usize];
+            if self.find(point).is_some_and(|Nth(nth)| self.points[nth].exec == Some(exec)) {
+                self.uses[id as usize].does = self.uses[id as usize].does.max(does);
+            }
+            id = after;
+        }
+    }
+
+    /// When the block is written next, if that is no later than `until`, or its next use.
+    pub fn next_write(&self, at: Handle, until: Ticket) -> Option<Ticket> {
+        let first = self.first(at);
+        let mut id = first;
+        while id != NIL {
+            let Use { point, does, after, .. } = self.uses[id as usize];
+            if does != Does::Reads {
+                return Some(point);
+            }
+            if point > until {
+                return None;
+            }
+            id = after;
+        }
+        None
+    }
+
+    /// Whether, before the block is written next, there are so many tickets in which nobody uses it.
+    pub fn rests(&self, at: Handle, long: u64) -> bool {
+        let (mut id, mut since) = (self.first(at), self.front());
+        while id != NIL {
+            let Use { point, does, after, .. } = self.uses[id as usize];
+            if does == Does::Fills {
+                return false;
+            }
+            if point.0 - since.0 >= long {
+                return true;
+            }
+            if does == Does::Writes {
+                return false;
+            }
+            (id, since) = (after, point);
+        }
+        true
+    }
+
+    fn first(&self, at: Handle) -> u32 {
+        self.chains.get(at.index()).map_or(NIL, |chain| chain.first)
+    }
+
+    fn is_after(&self, id: u32, ticket: Ticket) -> bool {
+        id != NIL && self.uses[id as usize].point > ticket
+    }
+
+    fn put(&mut self, new: Use) -> u32 {
+        self.live += 1;
+        if self.vacant == NIL {
+            self.uses.push(new);
+            return u32::try_from(self.uses.len() - 1).expect("memory would end before");
+        }
+        let id = self.vacant;
+        self.vacant = std::mem::replace(&mut self.uses[id as usize], new).beside;
+        id
+    }
+
+    /// Takes a use out of its block's chain, and its place back.
+    fn unlink(&mut self, id: u32) -> Handle {
+        let Use { at, before, after, .. } = self.uses[id as usize];
+        match before {
+            NIL => self.chains[at.index()].first = after,
+            before => self.uses[before as usize].after = after,
+        }
+        match after {
+            NIL => self.chains[at.index()].last = before,
+            after => self.uses[after as usize].before = before,
+        }
+        self.uses[id as usize].beside = self.vacant;
+        self.vacant = id;
+        self.live -= 1;
+        at
+    }
+
+    /// Ends every use of a point.
+    fn unlink_all(&mut self, mut id: u32, mut gone: impl FnMut(Handle)) {
+        while id != NIL {
+            let beside = self.uses[id as usize].beside;
+            // A freed block's use is in no chain any more.
+            if self.uses[id as usize].point != GONE {
+                gone(self.unlink(id));
+            } else {
+                self.uses[id as usize].beside = self.vacant;
+                self.vacant = id;
+                self.live -= 1;
+            }
+            id = beside;
+        }
+    }
+
+    /// Takes the first point away if its launch is among those up to `over`. `gone` hears of each block it used.
+    pub fn pop(&mut self, over: LaunchSeq, gone: impl FnMut(Handle)) -> Option<Point> {
+        let point = self.points.pop_front_if(|point| point.issued.is_some_and(|issued| issued <= over))?;
+        self.issued -= 1;
+        self.gone = point.ticket;
+        self.unlink_all(point.first, gone);
+        Some(point)
+    }
+
+    /// Takes back all that was predicted and not issued.
+    pub fn take_back(&mut self, mut gone: impl FnMut(Handle)) {
+        self.strays = 0;
+        while self.points.len() > self.issued {
+            let Some(point) = self.points.pop_back() else { return };
+            self.unlink_all(point.first, &mut gone);
+        }
+        self.last = self.points.back().map_or(self.gone, |point| point.ticket);
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self, mut gone: impl FnMut(Handle)) {
+        self.issued = 0;
+        self.take_back(&mut gone);
+    }
+
+    /// The block is not used by its next user after all. Returns whether it was to be.
+    pub fn skip(&mut self, at: Handle) -> bool {
+        let Some(&Chain { first, .. }) = self.chains.get(at.index()) else { return false };
+        if first == NIL {
+            return false;
+        }
+        self.cut(first);
+        true
+    }
+
+    /// The block is no more.
+    pub fn forget(&mut self, at: Handle) {
+        while self.skip(at) {}
+    }
+
+    /// Takes a use out of its chain; its point loses it when it goes.
+    fn cut(&mut self, id: u32) {
+        let beside = self.uses[id as usize].beside;
+        let (vacant, live) = (self.vacant, self.live);
+        self.unlink(id);
+        (self.vacant, self.live) = (vacant, live);
+        self.uses[id as usize].beside = beside;
+        self.uses[id as usize].point = GONE;
+    }
+
+    /// Memory it takes.
+    pub fn bytes(&self) -> usize {
+        self.uses.capacity() * size_of::<Use>()
+            + self.points.capacity() * size_of::<Point>()
+            + self.chains.capacity() * size_of::<Chain>()
+    }
+}
+
+/// The point of a use that is none any more.
+const GONE: Ticket = Ticket(u64::MAX);
