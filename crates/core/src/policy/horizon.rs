@@ -14,6 +14,10 @@
 //! The future is, in order of certainty: launches issued and not over, with what their arguments reach where their table is not known; then the tables'
 //! continuation. Where both end, what is used is not known any more, and blocks are taken to be needed last, those used longest ago first.
 //!
+//! **Saving.** Where the driver can keep two copies (`copies`) and it is asked for, the way out copies those needed last to the host while they stay, so that they can be dropped
+//! in no time when room is needed; only who has a long rest before it is written again is worth that ([`Timeline::rests`]). Who was saved and is to be written soon is owned again
+//! first. Who writes is known from hand-outs, since the first launch that names memory that was handed out fills it, and from write faults.
+//!
 //! **Gate.** The first launch issued that lacks something does not start, as long as anything is under way. If nothing is, nothing more can be done for it,
 //! and it faults.
 //! Not here: times. What is needed first is asked for first, and nothing more urgent could be done with the link.
