@@ -113,7 +113,7 @@ pub enum PolicyName {
     /// Correlation tables, and a plan over what was issued and what they predict.
     #[default]
     Deepum,
-    /// Whoever is needed last leaves, as far as launches issued and the tables' continuation of them tell. For replays: with moves that fail it can stand still.
+    /// Whoever is needed last leaves, as far as launches issued and the tables' continuation of them tell. For replays so far.
     Horizon,
     /// Correlation tables and chaining exactly as in the paper (DeepUM, ASPLOS'23).
     DeepumPaper,
