@@ -101,7 +101,7 @@ fn free_leaves(known: &mut Known, out: &mut Commands) -> bool {
 }
 
 /// Asks a block to leave with a copy.
-fn leave(victim: Handle, ask: Ask, known: &mut Known, out: &mut Commands) {
+pub fn leave(victim: Handle, ask: Ask, known: &mut Known, out: &mut Commands) {
     let block = known.residency.get(victim);
     known.counters.prefetch_useless += u64::from(block.ask() == Ask::Unproven);
     out.push(Command::Evict { block: block.block });

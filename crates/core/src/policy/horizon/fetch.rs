@@ -1,0 +1,79 @@
+//! The way in: what is needed first and is not there, as soon as it has room.
+//!
+//! What comes alone takes a call of its own, so what is not due waits until several can come. Now and then a block is left out, to see whether it is used at all (`doubt`).
+
+use super::{AHEAD, Horizon, SOON, UNDER_WAY};
+use crate::command::{Command, Commands, Why};
+use crate::copies;
+use crate::horizon::ranks::Class;
+use crate::horizon::timeline::{Does, Nth};
+use crate::known::Known;
+use crate::residency::{Ask, Handle};
+use crate::units::LaunchSeq;
+
+impl Horizon {
+    /// Asks for what has room.
+    pub(super) fn fetch(&mut self, known: &mut Known, out: &mut Commands) {
+        if known.residency.blocks_coming() > UNDER_WAY / 2 {
+            return;
+        }
+        let front = self.timeline.front().0;
+        // What comes alone takes a call of its own.
+        let mut bunch = Self::spare(known) / 2;
+        while known.residency.blocks_coming() < UNDER_WAY {
+            let residency = &known.residency;
+            let free = known.fits.saturating_sub(residency.blocks_on_device() + residency.blocks_coming());
+            let unborn = self.ranks.first(Class::Unborn).filter(|(ticket, _)| ticket.0 <= front + SOON);
+            let away = self.ranks.first(Class::Away).filter(|(ticket, _)| ticket.0 <= front + AHEAD);
+            let Some((ticket, at)) = unborn.into_iter().chain(away).min_by_key(|&(ticket, _)| ticket) else { return };
+            let due = ticket.0 <= front + SOON;
+            let (spare, bunch) = if due { (0, 1) } else { (Self::spare(known), std::mem::take(&mut bunch)) };
+            if free < spare + bunch.max(1) {
+                return;
+            }
+            let Some(nth) = self.timeline.find(ticket) else { return };
+            if self.is_left_out(nth, at, known) {
+                continue;
+            }
+            let by = self.launch_at(nth);
+            known.counters.prefetch_asked += 1;
+            let (block, duplicated) = (known.residency.get(at).block, known.residency.get(at).duplicated);
+            if !(duplicated && self.is_written(at) && copies::own(at, by, known, out)) {
+                out.push(Command::Fetch { block, why: Why::Predicted { by } });
+                known.residency.set_ask(at, Ask::Predicted);
+                known.residency.asked(at);
+            }
+            self.rank(at, known);
+        }
+    }
+
+    /// Whether the next user of a block writes it, as far as is known.
+    fn is_written(&self, at: Handle) -> bool {
+        self.timeline.next_use(at).is_some_and(|(_, does)| does != Does::Reads)
+    }
+
+    /// The place in the sequence that the launch of a point has or will have.
+    pub(super) fn launch_at(&self, nth: Nth) -> LaunchSeq {
+        let issued = self.timeline.issued_at(nth);
+        issued.unwrap_or(self.last_issued.plus(1 + self.timeline.beyond_issued(nth)))
+    }
+
+    /// Whether a block is not brought for its next user, to see whether that uses it.
+    fn is_left_out(&mut self, nth: Nth, at: Handle, known: &mut Known) -> bool {
+        let point = self.timeline.point(nth);
+        let block = known.residency.get(at).block;
+        let table = point.exec.and_then(|exec| self.learner.tables.blocks(exec)).filter(|table| table.is_settled());
+        let Some(number) = known.places.number(block) else { return false };
+        let left_out = match table {
+            Some(table) => self.doubt.leaves_out_known(number, table.proof(), at, known),
+            None => self.doubt.leaves_out_reached(at, known),
+        };
+        if left_out {
+            known.counters.doubted += 1;
+            point.left_out.push(block);
+            self.timeline.skip(at);
+            self.rank(at, known);
+        }
+        left_out
+    }
+}
