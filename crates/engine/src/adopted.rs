@@ -82,7 +82,7 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
         (inputs.say)(&why);
         None
     });
-    let can = Abilities::of(&space);
+    let can = Abilities::of(&space, notices.is_ok());
     let drivers = Drivers {
         can,
         tables,

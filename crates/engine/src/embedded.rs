@@ -98,7 +98,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         say(&why);
         None
     });
-    let can = Abilities::of(&space);
+    let can = Abilities::of(&space, notices.is_ok());
     let (mover, hand_outs) = (Arc::new(UvmMover(space)), Arc::new(inputs.page.hand_outs()));
     let drivers = Drivers { notices, mover, hand_outs, can, pace, looks, driver, pending, tables };
     let running = Running::start(inputs, reader, drivers)?;

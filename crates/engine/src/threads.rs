@@ -89,10 +89,13 @@ pub struct Abilities {
 }
 
 impl Abilities {
-    /// Of this address space.
-    pub fn of(space: &VaSpace) -> Self {
-        Self { discards: space.discards().map_err(str::to_owned), duplicates: space.duplicates() }
+    /// Of this address space, for an engine that hears of faults or does not.
+    pub fn of(space: &VaSpace, hears: bool) -> Self {
+        // Without notices nobody hears that a copy is no longer good.
+        let duplicates = if hears { space.duplicates() } else { Err("page faults are not heard of".to_owned()) };
+        Self { discards: space.discards().map_err(str::to_owned), duplicates }
     }
+
     /// None of it, for this reason.
     pub fn none(why: &str) -> Self {
         Self { discards: Err(why.to_owned()), duplicates: Err(why.to_owned()) }
@@ -138,9 +141,7 @@ impl Running {
         Abilities { discards, duplicates }: Abilities,
     ) -> Arc<Self> {
         let invalidation = Invalidation::within(inputs.config.invalidate, discards, inputs.page.is_reached());
-        // Without notices nobody hears that a copy is no longer good.
-        let saving = duplicates.is_ok() && no_notices.is_none();
-        let world = World::new(inputs, reader, no_notices.is_none(), invalidation.what, saving);
+        let world = World::new(inputs, reader, no_notices.is_none(), invalidation.what, duplicates.is_ok());
         let devices: Vec<_> = inputs.devices.iter().map(|facts| facts.id).collect();
         Arc::new(Self {
             gate: Gate::new(Arc::clone(&pending)),
