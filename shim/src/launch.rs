@@ -28,7 +28,7 @@ use crate::{idle, link, names, ops, opt, progress, pt, registry};
 use deepum_core::event::Launch;
 use deepum_core::exec_id::{Shape, pointer_key};
 use deepum_core::mix::Mix;
-use deepum_core::units::{LaunchKey, StreamSlot};
+use deepum_core::units::{KernelId, LaunchKey, StreamSlot};
 use deepum_protocol::ring::Record;
 use deepum_protocol::shared::{Shared, ShimCounter};
 use std::ffi::{c_int, c_uint};
@@ -106,12 +106,12 @@ unsafe fn before(what: What, stream: Ptr, per_thread: bool) -> Option<Note> {
     }
     let mut pointers = Pointers::new();
     // SAFETY: handed on from the caller.
-    let key = unsafe { key(&shared, &what, &mut pointers) };
+    let (kernel, key) = unsafe { key(&shared, &what, &mut pointers) };
     if issue.awake {
         if issue.stream() == StreamSlot::NONE {
             shared.add(ShimCounter::LaunchesWithoutProgress, 1);
         }
-        let launch = Launch { seq: issue.seq, stream: issue.stream(), key, pointers: pointers.list() };
+        let launch = Launch { seq: issue.seq, stream: issue.stream(), key, kernel, pointers: pointers.list() };
         ring.push(device, &Record::Launch(launch));
         // Behind the record, so that the engine never has to move the gate for a launch it cannot know.
         progress::wait(&shared, stream, per_thread, device, issue.seq);
@@ -140,28 +140,28 @@ fn after(note: Note, status: Status) {
     }
 }
 
-/// What the launch is, as a key; its managed pointers are gathered on the way.
+/// Which kernel it is, and what the launch is, as a key; its managed pointers are gathered on the way.
 ///
 /// # Safety
 /// As [`before`].
-unsafe fn key(shared: &Shared<'_>, what: &What, pointers: &mut Pointers) -> LaunchKey {
+unsafe fn key(shared: &Shared<'_>, what: &What, pointers: &mut Pointers) -> (KernelId, LaunchKey) {
     match *what {
         // A graph has no name. Its handle is good for this run only.
-        What::Graph(exec) => LaunchKey(Mix::new().word(exec as u64).end()),
+        What::Graph(exec) => (KernelId(exec as u64), LaunchKey(Mix::new().word(exec as u64).end())),
         What::Kernel(kind, handle, shape, arguments) => {
             let kernel = names::kernel(kind, handle);
+            let identity = kernel.identity ^ ops::current();
             let Some(layout) = &kernel.params else {
                 shared.add(ShimCounter::LaunchesWithoutLayout, 1);
-                return pointer_key(kernel.identity ^ ops::current(), shape, []);
+                return (KernelId(identity), pointer_key(identity, shape, []));
             };
-            let identity = kernel.identity ^ ops::current();
             // SAFETY: the arguments are the program's, and the layout is the kernel's own.
             let key =
                 unsafe { arguments.key(layout, identity, shape, opt::config().exec_id, registry::map(), pointers) };
             if pointers.left_out() > 0 {
                 shared.add(ShimCounter::PointersLeftOut, pointers.left_out());
             }
-            key
+            (KernelId(identity), key)
         }
     }
 }

@@ -31,7 +31,7 @@ use deepum_core::period;
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::{Direction, Lane, Queues};
 use deepum_core::units::{
-    AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+    AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
 
 const EXEC_IDS: u64 = 10_000;
@@ -94,7 +94,7 @@ impl Run {
         let pointers = [at(0), at(1), at(3)];
         let key = LaunchKey(Mix::new().word(self.seq % EXEC_IDS).end());
         let (seq, stream) = (LaunchSeq(self.seq), StreamSlot(0));
-        self.tell(&Event::Launch(Launch { seq, stream, key, pointers: &pointers }));
+        self.tell(&Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &pointers }));
         if self.seq > AHEAD {
             self.tell(&Event::Progress { stream: StreamSlot(0), done: LaunchSeq(self.seq - AHEAD) });
         }

@@ -16,7 +16,9 @@ use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{Event, Fault, Launch};
 use deepum_core::mix::Mix;
 use deepum_core::policy::PolicyName;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, ExecId, LaunchKey, LaunchSeq, Nanos, StreamSlot, UmBlock};
+use deepum_core::units::{
+    AddrRange, Bytes, DevAddr, ExecId, KernelId, LaunchKey, LaunchSeq, Nanos, StreamSlot, UmBlock,
+};
 
 const EXEC_IDS: u64 = 10_000;
 const BLOCKS: u64 = 16_384;
@@ -90,7 +92,7 @@ fn learned() -> Engine {
     tell(&Event::Alloc { range: AddrRange::new(DevAddr(0), Bytes(BLOCKS * UmBlock::SIZE.get())) });
     for seq in 1..=EXEC_IDS {
         let (stream, key) = (StreamSlot(0), LaunchKey(Mix::new().word(seq).end()));
-        tell(&Event::Launch(Launch { seq: LaunchSeq(seq), stream, key, pointers: &[] }));
+        tell(&Event::Launch(Launch { seq: LaunchSeq(seq), stream, key, kernel: KernelId(0), pointers: &[] }));
         for n in 0..8 {
             let block = UmBlock((seq * 7 + n) % BLOCKS);
             tell(&Event::Fault(Fault { block, batch: 1, entries: 8, write: false, at: Nanos::ZERO }));

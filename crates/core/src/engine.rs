@@ -218,12 +218,12 @@ impl Engine {
             Event::Discarded { outcome, .. } => *outcome != DiscardOutcome::Done,
             _ => false,
         };
-        let decided = failed || self.awake && self.policy.act(&mut self.known, out);
-        if !decided {
+        if !failed {
+            let acts = self.awake && self.policy.act(&mut self.known, out);
             if self.keeps_budget {
                 evict::enforce(&mut self.known, out);
             }
-            if self.awake {
+            if self.awake && !acts {
                 evict::ahead(&mut self.known, out);
             }
         }

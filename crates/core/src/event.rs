@@ -3,7 +3,7 @@
 //! Time, progress and outcomes enter as data, so that the same events always give the same
 //! commands, whichever world they come from.
 
-use crate::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
+use crate::units::{AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
 
 /// One thing that happened, in the order the engine saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,6 +105,8 @@ pub struct Launch<'a> {
     pub stream: StreamSlot,
     /// What it is.
     pub key: LaunchKey,
+    /// Which kernel, or graph.
+    pub kernel: KernelId,
     /// The managed pointers among its arguments, in argument order, repeats left out.
     pub pointers: &'a [DevAddr],
 }

@@ -42,6 +42,9 @@ pub const BATCH: u32 = 16;
 /// Most blocks saved by one call: what makes room waits for it to end.
 const SAVED: u32 = 4;
 
+/// Most blocks of which the host is believed to have a copy that leave by one call, as a multiple of those that move: they take no time on the link.
+const DROPPED: u32 = 4;
+
 /// What became of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pushed {
@@ -237,7 +240,7 @@ impl Queues {
     /// The next thing to move this way: up to `most` consecutive blocks. Calling this says that the batch before is
     /// finished, or given up. Blocks that the other direction has in hand are passed over; they come when that is done.
     ///
-    /// A batch grows upwards from the block whose turn it is. In the fault lane it takes any block that waits
+    /// A batch grows from the block whose turn it is, upwards and then downwards. In the fault lane it takes any block above that waits
     /// to be fetched, for what the GPU stands before it needs next; in the predicted lane only those that wait
     /// for the same launch, so that a later launch's do not come before an earlier one's.
     pub fn pop_batch(&mut self, direction: Direction, most: u32) -> Option<Batch> {
@@ -256,20 +259,30 @@ impl Queues {
             }
             let Some((first, popped)) = self.pop(lane) else { continue };
             let (way, by) = (self.way(first, popped), popped.turn.0);
+            let most =
+                if lane == Lane::Drop || lane == Lane::Evict && way != Way::Move { DROPPED * most } else { most };
             let mut batch = Batch { lane, way, first, count: 1 };
-            while batch.count < most {
-                let next = UmBlock(first.0 + u64::from(batch.count));
-                let Some(&waiting) = self.waiting.get(&next) else { break };
-                let joins = match lane {
-                    Lane::Fault => waiting.lane.direction() == Direction::In,
-                    Lane::Discard | Lane::Drop | Lane::Evict | Lane::Save | Lane::Keep => waiting.lane == lane,
-                    Lane::Predicted => waiting.lane == lane && waiting.turn.0 == by,
-                };
-                if !joins || self.way(next, waiting) != way || self.in_hand(direction.opposite(), next) {
-                    break;
-                }
-                self.take_out(next);
+            let joins = |queues: &Self, next: UmBlock| {
+                queues.waiting.get(&next).is_some_and(|&waiting| {
+                    let alike = match lane {
+                        Lane::Fault => waiting.lane.direction() == Direction::In,
+                        Lane::Discard | Lane::Drop | Lane::Evict | Lane::Save | Lane::Keep => waiting.lane == lane,
+                        Lane::Predicted => waiting.lane == lane && waiting.turn.0 == by,
+                    };
+                    alike && queues.way(next, waiting) == way && !queues.in_hand(direction.opposite(), next)
+                })
+            };
+            while batch.count < most && joins(self, batch.after()) {
+                self.take_out(batch.after());
                 batch.count += 1;
+            }
+            while lane != Lane::Fault
+                && batch.count < most
+                && let Some(before) = batch.first.0.checked_sub(1).map(UmBlock)
+                && joins(self, before)
+            {
+                self.take_out(before);
+                (batch.first, batch.count) = (before, batch.count + 1);
             }
             if lane == Lane::Predicted {
                 self.room -= batch.count as usize;

@@ -196,6 +196,10 @@ impl UmBlock {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct LaunchKey(pub u64);
 
+/// A kernel, whatever it works on: a hash of its name and of the operation it is launched for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct KernelId(pub u64);
+
 /// A small dense integer for "the same kernel on the same data" (DeepUM's execution ID).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ExecId(pub u32);

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use crate::event::Launch;
 use crate::pt_blocks::PtBlocks;
 use crate::sequence::place;
-use crate::units::{AddrRange, ExecId, LaunchSeq, StreamSlot, UmBlock};
+use crate::units::{AddrRange, ExecId, KernelId, LaunchSeq, StreamSlot, UmBlock};
 
 /// Most launches held. CUDA stops the host at about 1,024 launches a stream; this is room for several.
 pub const LIMIT: usize = 8192;
@@ -36,6 +36,8 @@ pub struct Issued {
     pub stream: StreamSlot,
     /// What it is, unless all execution IDs are given out or it is a copy.
     pub exec: Option<ExecId>,
+    /// Which kernel; nothing for a copy.
+    pub kernel: Option<KernelId>,
     /// Whether it is a copy: in use like a launch, and otherwise none.
     pub copy: bool,
     /// What its managed pointers may reach, in argument order, repeats left out.
@@ -101,7 +103,7 @@ impl Window {
                 reach.push(range);
             }
         }
-        self.insert(launch.seq, launch.stream, exec, false, reach)
+        self.insert(launch.seq, launch.stream, exec, Some(launch.kernel), reach)
     }
 
     /// The program issued a copy of `range`; what one copy reads and writes comes one after the other. If the window is full, the oldest launch leaves
@@ -115,7 +117,7 @@ impl Window {
         }
         let mut reach = self.spare.pop().unwrap_or_default();
         reach.push(range);
-        self.insert(seq, stream, None, true, reach)
+        self.insert(seq, stream, None, None, reach)
     }
 
     fn insert(
@@ -123,7 +125,7 @@ impl Window {
         seq: LaunchSeq,
         stream: StreamSlot,
         exec: Option<ExecId>,
-        copy: bool,
+        kernel: Option<KernelId>,
         reach: Vec<AddrRange>,
     ) -> Option<Issued> {
         let slot = stream.0 as usize;
@@ -138,7 +140,7 @@ impl Window {
         if !finished {
             self.count(slot, 1);
         }
-        let issued = Issued { seq, stream, exec, copy, reach, finished };
+        let issued = Issued { seq, stream, exec, kernel, copy: kernel.is_none(), reach, finished };
         // Threads that launch at once may write their records in another order than they took numbers.
         match self.launches.back() {
             Some(last) if last.seq > issued.seq => {
@@ -202,6 +204,10 @@ impl Window {
         self.spare.push(launch.reach);
     }
 
+    /// All that are issued and not over, oldest first.
+    pub fn launches(&self) -> impl Iterator<Item = &Issued> {
+        self.launches.iter()
+    }
     /// The oldest launch or copy that is not finished: everything before it is over.
     pub fn oldest(&self) -> Option<&Issued> {
         self.launches.front()

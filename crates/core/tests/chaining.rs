@@ -7,7 +7,9 @@ use deepum_core::correlate::{Geometry, Layout as TableLayout};
 use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::policy::PolicyName;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
+use deepum_core::units::{
+    AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+};
 use world::{DEVICE, Iteration, Layout, Work, World, training_step};
 
 /// Four launches in a loop; launch `n` needs blocks `10n`, `10n + 1` and `10n + 2`, in this order. Two are chained ahead.
@@ -66,7 +68,7 @@ impl Loop {
     fn launch(&mut self, key: u64) -> Vec<(u64, u64)> {
         self.seq += 1;
         let (seq, stream, key) = (LaunchSeq(self.seq), StreamSlot(0), LaunchKey(key));
-        self.tell(&Event::Launch(Launch { seq, stream, key, pointers: &[] }))
+        self.tell(&Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &[] }))
     }
     fn fault(&mut self, block: u64) -> Vec<(u64, u64)> {
         let fault = Fault { block: UmBlock(block), batch: 1, entries: 1, write: false, at: Nanos::ZERO };

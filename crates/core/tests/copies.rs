@@ -7,7 +7,9 @@ use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::{Batch, Lane, Queues};
 use deepum_core::steps::{Step, Way};
-use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
+use deepum_core::units::{
+    AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+};
 use world::DEVICE;
 use world::told::{Say, Told};
 
@@ -38,7 +40,7 @@ impl Scene {
         self.told.say.lock().unwrap().push(say);
         self.seq += 1;
         let (seq, stream, key) = (LaunchSeq(self.seq), StreamSlot(0), LaunchKey(1));
-        self.tell(Event::Launch(Launch { seq, stream, key, pointers: &[] }));
+        self.tell(Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &[] }));
     }
     fn fault(&mut self, write: bool) {
         self.tell(Event::Fault(Fault { block: ONE, batch: 1, entries: 2, write, at: Nanos::ZERO }));

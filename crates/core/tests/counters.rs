@@ -7,7 +7,9 @@ use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::Queues;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
+use deepum_core::units::{
+    AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+};
 use std::collections::BTreeMap;
 use world::told::{Say, Told};
 use world::{DEVICE, Layout, Work, World, launch, training_step};
@@ -36,7 +38,7 @@ impl Bench {
     fn launch(&mut self, key: u64) {
         self.seq += 1;
         let (seq, stream, key) = (LaunchSeq(self.seq), StreamSlot(0), LaunchKey(key));
-        self.tell(Event::Launch(Launch { seq, stream, key, pointers: &[] }));
+        self.tell(Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &[] }));
     }
     fn finish(&mut self) {
         self.tell(Event::Progress { stream: StreamSlot(0), done: LaunchSeq(self.seq) });

@@ -6,7 +6,9 @@ use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::Queues;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
+use deepum_core::units::{
+    AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+};
 use proptest::prelude::*;
 use world::{DEVICE, Iteration, Layout, Work, World, launch, training_step};
 
@@ -43,7 +45,7 @@ impl Scene {
     fn issue(&mut self, key: LaunchKey, pointers: &[DevAddr]) {
         self.seq += 1;
         let (seq, stream) = (LaunchSeq(self.seq), StreamSlot(0));
-        self.tell(&Event::Launch(Launch { seq, stream, key, pointers }));
+        self.tell(&Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers }));
     }
     fn finish(&mut self) {
         self.tell(&Event::Progress { stream: StreamSlot(0), done: LaunchSeq(self.seq) });

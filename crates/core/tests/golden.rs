@@ -14,7 +14,7 @@ use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration, Migrat
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::{Lane, Queues};
 use deepum_core::units::{
-    AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+    AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
 
 const GPU: Place = Place::Device(DeviceId(0));
@@ -72,7 +72,7 @@ impl Play {
     fn launch(&mut self, seq: u64, key: u64, tensors: &[u64]) {
         let pointers: Vec<DevAddr> = tensors.iter().map(|&block| UmBlock(block).start()).collect();
         let (stream, key) = (StreamSlot(0), LaunchKey(key));
-        let launch = Launch { seq: LaunchSeq(seq), stream, key, pointers: &pointers };
+        let launch = Launch { seq: LaunchSeq(seq), stream, key, kernel: KernelId(0), pointers: &pointers };
         self.event(&format!("launch {seq}: key {} with {tensors:?}", key.0), &Event::Launch(launch));
     }
     fn fault(&mut self, block: u64) {

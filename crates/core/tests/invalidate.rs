@@ -9,7 +9,7 @@ use deepum_core::event::{DiscardOutcome, Event, Fault, Launch};
 use deepum_core::invalidate::Invalidate;
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::{Lane, Queues};
-use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, StreamSlot, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, StreamSlot, UmBlock};
 use world::DEVICE;
 
 const SIZE: u64 = UmBlock::SIZE.0;
@@ -40,7 +40,13 @@ impl Scene {
     fn launch(&mut self, seq: u64, stream: u16, block: u64) {
         let pointers = [UmBlock(block).start()];
         let stream = StreamSlot(stream);
-        self.tell(Event::Launch(Launch { seq: LaunchSeq(seq), stream, key: LaunchKey(seq), pointers: &pointers }));
+        self.tell(Event::Launch(Launch {
+            seq: LaunchSeq(seq),
+            stream,
+            key: LaunchKey(seq),
+            kernel: KernelId(0),
+            pointers: &pointers,
+        }));
     }
     fn done(&mut self, seq: u64, stream: u16) {
         self.tell(Event::Progress { stream: StreamSlot(stream), done: LaunchSeq(seq) });

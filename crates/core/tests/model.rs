@@ -11,7 +11,7 @@ use deepum_core::mix::Mix;
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::{Batch, Direction, Lane, Queues};
 use deepum_core::units::{
-    AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+    AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
 use deepum_model::{Accessor, KernelRun, Notice, Options, Precision, Profile, Step, Totals, Touch, UnifiedMemory};
 use net::{HostOp, Net, Shape};
@@ -142,6 +142,7 @@ impl Sim {
                     seq: LaunchSeq(self.seq),
                     stream: StreamSlot(0),
                     key: LaunchKey(key),
+                    kernel: KernelId(0),
                     pointers: &pointers,
                 }));
             }

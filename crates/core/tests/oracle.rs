@@ -395,19 +395,24 @@ impl SlowQueues {
         let (first, by, _) = waits;
         let way = self.way(lane, waits);
         self.take_out(lane, first);
+        // What takes no time on the link goes by larger calls.
+        let most = if lane == Lane::Drop || lane == Lane::Evict && way != Way::Move { 4 * most } else { most };
         let mut blocks = vec![first];
-        while blocks.len() < most as usize {
-            let next = first + blocks.len() as u64;
-            let Some((other, waits)) = self.find(next) else { break };
-            let joins = match lane {
-                Lane::Fault => other.direction() == Direction::In,
-                _ => other == lane && waits.1 == by,
-            };
-            if !joins || held.contains(&next) || self.way(other, waits) != way {
-                break;
+        let sides: &[bool] = if lane == Lane::Fault { &[true] } else { &[true, false] };
+        for &up in sides {
+            while blocks.len() < most as usize {
+                let next = if up { blocks[blocks.len() - 1] + 1 } else { blocks[0].wrapping_sub(1) };
+                let Some((other, waits)) = self.find(next) else { break };
+                let joins = match lane {
+                    Lane::Fault => other.direction() == Direction::In,
+                    _ => other == lane && waits.1 == by,
+                };
+                if !joins || held.contains(&next) || self.way(other, waits) != way {
+                    break;
+                }
+                Lane::ALL.into_iter().for_each(|lane| self.take_out(lane, next));
+                blocks.insert(if up { blocks.len() } else { 0 }, next);
             }
-            Lane::ALL.into_iter().for_each(|lane| self.take_out(lane, next));
-            blocks.push(next);
         }
         if matches!(lane, Lane::Save | Lane::Drop) {
             self.duplicated.extend(&blocks);

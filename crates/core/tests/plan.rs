@@ -9,7 +9,7 @@ use deepum_core::event::{Event, Launch};
 use deepum_core::invalidate::Invalidate;
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::Queues;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Place, StreamSlot, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Place, StreamSlot, UmBlock};
 use std::collections::BTreeSet;
 use world::DEVICE;
 
@@ -56,7 +56,7 @@ impl Scene {
         self.seq += 1;
         let pointers: Vec<DevAddr> = pointers.iter().map(|&block| UmBlock(block).start()).collect();
         let (seq, stream, key) = (LaunchSeq(self.seq), StreamSlot(0), LaunchKey(key));
-        self.tell(&Event::Launch(Launch { seq, stream, key, pointers: &pointers }));
+        self.tell(&Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &pointers }));
     }
     fn done(&mut self, seq: u64) {
         self.tell(&Event::Progress { stream: StreamSlot(0), done: LaunchSeq(seq) });
@@ -187,8 +187,13 @@ fn what_is_taken_back_and_asked_for_again_by_one_event_is_on_its_way() {
     // What it asked for: 20 for launch 10, and 30.
     queues.push(Command::Fetch { block: UmBlock(30), why: Why::Predicted { by: LaunchSeq(11) } });
     scene.done(10);
-    let launch =
-        Launch { seq: LaunchSeq(10), stream: StreamSlot(0), key: LaunchKey(9), pointers: &[UmBlock(90).start()] };
+    let launch = Launch {
+        seq: LaunchSeq(10),
+        stream: StreamSlot(0),
+        key: LaunchKey(9),
+        kernel: KernelId(0),
+        pointers: &[UmBlock(90).start()],
+    };
     scene.engine.step(&Event::Launch(launch), &mut queues);
     scene.moved(50, 1, DEVICE);
     assert_eq!(scene.engine.gate(), Some(LaunchSeq(12)), "it is 30 that the launch after the next waits for");

@@ -8,7 +8,9 @@ use deepum_core::event::{DiscardOutcome, Event, Fault, Launch};
 use deepum_core::mix::Mix;
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::{Lane, Queues};
-use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
+use deepum_core::units::{
+    AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+};
 use world::{DEVICE, Iteration, Layout, Work, World, launch, training_step};
 
 fn config(policy: PolicyName, capacity: usize) -> Config {
@@ -220,7 +222,7 @@ fn predicted_fetches_make_way_for_faults_where_the_budget_leaves_no_room_for_bot
     engine.step(&Event::Alloc { range: blocks(10, 4) }, &mut queues);
     let pointers = [UmBlock(10).start()];
     let (seq, stream, key) = (LaunchSeq(1), StreamSlot(0), LaunchKey(1));
-    engine.step(&Event::Launch(Launch { seq, stream, key, pointers: &pointers }), &mut queues);
+    engine.step(&Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &pointers }), &mut queues);
     assert_eq!(queues.waiting(Lane::Predicted), 4);
     for block in 0..3 {
         let fault = Fault { block: UmBlock(block), batch: 1, entries: 1, write: false, at: Nanos::ZERO };
@@ -271,7 +273,10 @@ fn commands(policy: PolicyName) -> Vec<Command> {
         let draw = |of: u64, below: u64| Mix::new().word(n).word(of).end() % below;
         let (seq, stream, block) = (LaunchSeq(n), StreamSlot(0), UmBlock(draw(1, 120)));
         let pointers = [block.start(), UmBlock(draw(2, 120)).start()];
-        engine.on(&Event::Launch(Launch { seq, stream, key: LaunchKey(n % 50), pointers: &pointers }), &mut out);
+        engine.on(
+            &Event::Launch(Launch { seq, stream, key: LaunchKey(n % 50), kernel: KernelId(0), pointers: &pointers }),
+            &mut out,
+        );
         if draw(3, 2) == 0 {
             engine.on(&Event::Fault(Fault { block, batch: 1, entries: 1, write: false, at: Nanos::ZERO }), &mut out);
         }

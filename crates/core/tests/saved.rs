@@ -9,7 +9,7 @@ use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{Event, Fault, Launch};
 use deepum_core::mix::Mix;
 use deepum_core::policy::PolicyName;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, StreamSlot, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, StreamSlot, UmBlock};
 use proptest::prelude::*;
 use world::{Iteration, Layout, Work, World, training_step};
 
@@ -40,7 +40,10 @@ fn learn(engine: &mut Engine, steps: &[(u8, Vec<u8>)]) {
     }
     for ((key, blocks), seq) in steps.iter().zip(1..) {
         let (seq, stream, key) = (LaunchSeq(seq), StreamSlot(0), LaunchKey(u64::from(*key) << 40));
-        engine.on(&Event::Launch(Launch { seq, stream, key, pointers: &[UmBlock(2000).start()] }), &mut out);
+        engine.on(
+            &Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &[UmBlock(2000).start()] }),
+            &mut out,
+        );
         for &block in blocks {
             let block = UmBlock(if block < 100 { 1000 } else { 2000 } + u64::from(block % 100));
             engine.on(&Event::Fault(Fault { block, batch: 1, entries: 1, write: false, at: Nanos::ZERO }), &mut out);
@@ -252,7 +255,10 @@ fn changes_tell_whether_saving_again_is_worth_while() {
     engine.on(&Event::Progress { stream: StreamSlot(0), done: LaunchSeq(3) }, &mut Commands::new());
     assert_eq!((engine.changes(), saved(&engine)), (before, bytes));
     let (seq, stream, key) = (LaunchSeq(9), StreamSlot(0), LaunchKey(5));
-    engine.on(&Event::Launch(Launch { seq, stream, key, pointers: &[DevAddr(0)] }), &mut Commands::new());
+    engine.on(
+        &Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &[DevAddr(0)] }),
+        &mut Commands::new(),
+    );
     assert!(engine.changes() > before);
 }
 

@@ -6,7 +6,7 @@ use deepum_core::command::{Command, Commands, Why};
 use deepum_core::engine::{Config, Engine, PATIENCE};
 use deepum_core::event::{Event, Fault, Launch};
 use deepum_core::policy::PolicyName;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, StreamSlot, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, StreamSlot, UmBlock};
 use std::collections::BTreeSet;
 use world::DEVICE;
 
@@ -43,7 +43,7 @@ impl Bench {
     fn launch(&mut self, seq: u64, key: u64, pointers: &[u64]) {
         let pointers: Vec<DevAddr> = pointers.iter().map(|&block| UmBlock(block).start()).collect();
         let (seq, stream, key) = (LaunchSeq(seq), StreamSlot(0), LaunchKey(key));
-        self.tell(&Event::Launch(Launch { seq, stream, key, pointers: &pointers }));
+        self.tell(&Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &pointers }));
     }
     fn done(&mut self, seq: u64) {
         self.tell(&Event::Progress { stream: StreamSlot(0), done: LaunchSeq(seq) });

@@ -4,7 +4,9 @@ mod common;
 
 use common::{SAID, World, block, until};
 use deepum_core::event::{Event, Fault, Launch, MigrationCause};
-use deepum_core::units::{AddrRange, Bytes, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
+use deepum_core::units::{
+    AddrRange, Bytes, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+};
 use deepum_engine::status;
 use deepum_kmod_bridge::Notice;
 use deepum_protocol::ring::Record;
@@ -310,7 +312,9 @@ fn a_launch_without_a_progress_word_counts_as_over() {
     for (seq, stream) in [(1, 0), (2, 512)] {
         let pointers = [block(2).start()];
         let (seq, stream, key) = (LaunchSeq(seq), StreamSlot(stream), LaunchKey(7));
-        world.ring.push(common::GPU, &Record::Launch(Launch { seq, stream, key, pointers: &pointers }));
+        world
+            .ring
+            .push(common::GPU, &Record::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &pointers }));
     }
     world.settle();
     world.progress[0].store(1, Ordering::Release);
@@ -342,7 +346,8 @@ fn every_gpu_has_an_engine_of_its_own() {
     let launch = |seq, stream, first: u64| {
         let pointers = [block(first).start()];
         let key = LaunchKey(first);
-        let launch = Launch { seq: LaunchSeq(seq), stream: StreamSlot(stream), key, pointers: &pointers };
+        let launch =
+            Launch { seq: LaunchSeq(seq), stream: StreamSlot(stream), key, kernel: KernelId(0), pointers: &pointers };
         world.ring.push(second, &Record::Launch(launch));
     };
     launch(1, 2, 100);

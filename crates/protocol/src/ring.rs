@@ -21,7 +21,7 @@ use crate::plant::{self, Plant};
 use crate::shared::{COPIES, COUNTERS, MAX_DEVICES, Mode, Shared, ShimCounter};
 use crate::sync::{AtomicU64, Ordering, fence};
 use deepum_core::event::{Event, Launch};
-use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, StreamSlot};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, StreamSlot};
 use std::fmt;
 
 pub use crate::ring_error::RingError;
@@ -29,7 +29,7 @@ pub use crate::ring_error::RingError;
 /// `"DEEPUMRG"`, first byte lowest.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DEEPUMRG");
 /// Version of the layout, header and records together.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Words before the record area.
 pub const HEADER_WORDS: usize = 128;
 /// Most pointers one launch record carries: a whole 4 KiB parameter block of them, and as many again.
@@ -204,13 +204,14 @@ impl<'a> Ring<'a> {
         if left_out > 0 {
             self.shared().add(ShimCounter::PointersLeftOut, left_out as u64);
         }
-        let len = 3 + pointers.len() as u64;
+        let len = 4 + pointers.len() as u64;
         let Some(at) = self.reserve(len) else {
             return false;
         };
         self.word(at + 1).store(launch.seq.0, Ordering::Relaxed);
         self.word(at + 2).store(launch.key.0, Ordering::Relaxed);
-        for (i, pointer) in (at + 3..).zip(pointers) {
+        self.word(at + 3).store(launch.kernel.0, Ordering::Relaxed);
+        for (i, pointer) in (at + 4..).zip(pointers) {
             self.word(i).store(pointer.0, Ordering::Relaxed);
         }
         self.word(at).store(tag(KIND_LAUNCH, len, device, launch.stream), Ordering::Release);
@@ -324,7 +325,7 @@ impl<'a> Consumer<'a> {
         let device = DeviceId((word >> 24 & 0xff) as u8);
         let stream = StreamSlot((word >> 32 & 0xffff) as u16);
         let fits = match kind {
-            KIND_LAUNCH => (3..=3 + MAX_POINTERS as u64).contains(&len),
+            KIND_LAUNCH => (4..=4 + MAX_POINTERS as u64).contains(&len),
             KIND_ALLOC | KIND_FREE | KIND_PT_ACTIVE | KIND_PT_INACTIVE => len == 3,
             KIND_COPY_READS | KIND_COPY_WRITES => len == 4,
             _ => false,
@@ -350,8 +351,9 @@ impl<'a> Consumer<'a> {
         if plant::dies() {
             return Ok(None);
         }
+        let three = if len > 3 { take(3) } else { 0 };
         let mut count = 0;
-        for (pointer, i) in self.pointers.iter_mut().zip(3..len) {
+        for (pointer, i) in self.pointers.iter_mut().zip(4..len) {
             *pointer = DevAddr(take(i));
             count += 1;
         }
@@ -370,13 +372,14 @@ impl<'a> Consumer<'a> {
             KIND_COPY_READS | KIND_COPY_WRITES => Record::Copy {
                 seq: LaunchSeq(one),
                 stream,
-                range: AddrRange::new(DevAddr(two), Bytes(self.pointers[0].0)),
+                range: AddrRange::new(DevAddr(two), Bytes(three)),
                 write: kind == KIND_COPY_WRITES,
             },
             _ => Record::Launch(Launch {
                 seq: LaunchSeq(one),
                 stream,
                 key: LaunchKey(two),
+                kernel: KernelId(three),
                 pointers: &self.pointers[..count],
             }),
         };

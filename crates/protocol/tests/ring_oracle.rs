@@ -2,7 +2,7 @@
 #![cfg(not(loom))]
 
 use deepum_core::event::Launch;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, StreamSlot};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, StreamSlot};
 use deepum_protocol::AtomicU64;
 use deepum_protocol::ring::{HEADER_WORDS, Record, Ring, RingError};
 use deepum_protocol::shared::{Mode, ShimCounter};
@@ -69,9 +69,10 @@ proptest! {
                 Step::Launch { device, stream, seq, key, pointers: p } => {
                     pointers = p.iter().copied().map(DevAddr).collect();
                     let launch = Launch {
-                        seq: LaunchSeq(*seq), stream: StreamSlot(*stream), key: LaunchKey(*key), pointers: &pointers,
+                        seq: LaunchSeq(*seq), stream: StreamSlot(*stream), key: LaunchKey(*key),
+                        kernel: KernelId(!*key), pointers: &pointers,
                     };
-                    (*device, Record::Launch(launch), 3 + p.len() as u64)
+                    (*device, Record::Launch(launch), 4 + p.len() as u64)
                 }
                 Step::Copy { device, stream, seq, start, len, write } => {
                     let range = AddrRange::new(DevAddr(*start), Bytes(*len));
@@ -119,7 +120,7 @@ fn what_is_no_ring_is_refused_by_name() {
     assert_eq!(error, RingError::Version { have: 7 });
     assert!(error.to_string().contains("version 7"), "{error}");
     assert_eq!(Ring::format(&words[..HEADER_WORDS + 12]).unwrap_err(), RingError::Size { words: HEADER_WORDS + 12 });
-    words[1].store(2, Ordering::Relaxed);
+    words[1].store(deepum_protocol::ring::VERSION, Ordering::Relaxed);
     words[2].store(8, Ordering::Relaxed);
     assert_eq!(Ring::open(&words).unwrap_err(), RingError::Capacity { have: 8, want: 16 });
 }
@@ -161,7 +162,13 @@ fn more_pointers_than_a_record_holds_are_counted_not_kept() {
     let words = memory(2048);
     let ring = Ring::format(&words).unwrap();
     let pointers = vec![DevAddr(5); 1030];
-    let launch = Launch { seq: LaunchSeq(1), stream: StreamSlot(0), key: LaunchKey(9), pointers: &pointers };
+    let launch = Launch {
+        seq: LaunchSeq(1),
+        stream: StreamSlot(0),
+        key: LaunchKey(9),
+        kernel: KernelId(0),
+        pointers: &pointers,
+    };
     assert!(ring.push(DeviceId(0), &Record::Launch(launch)));
     assert_eq!(ring.shared().get(ShimCounter::PointersLeftOut), 6);
     let mut consumer = ring.consumer().unwrap();
@@ -186,6 +193,7 @@ fn every_accepted_record_arrives_once() {
                                 seq: LaunchSeq(n),
                                 stream: StreamSlot(u16::from(device)),
                                 key: LaunchKey(n * 3),
+                                kernel: KernelId(0),
                                 pointers: &pointers[..(n % 6) as usize],
                             };
                             ring.push(DeviceId(device), &Record::Launch(launch))

@@ -24,12 +24,12 @@ pub enum Class {
     Coming,
     /// On the GPU, and its contents nowhere else.
     Only,
-    /// The same, and not worth a copy before its next use.
-    Kept,
     /// On the GPU and on the host: it can leave without a copy.
     Saved,
     /// It is being copied to the host, and stays.
     Saving,
+    /// It is being taken off the GPU.
+    Leaving,
     /// On the GPU, and nobody needs its contents.
     Dead,
     /// The same, and the host has them, too.
@@ -73,15 +73,16 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Puts a block where it belongs now, or nowhere.
-    pub fn place(&mut self, at: Handle, class: Option<Class>, ticket: Ticket) {
+    /// Puts a block where it belongs now, or nowhere. Returns where it was.
+    pub fn place(&mut self, at: Handle, class: Option<Class>, ticket: Ticket) -> Option<(Class, Ticket)> {
         if self.seats.len() <= at.index() {
             let nowhere = Seat { class: None, ticket: NEVER, before: NIL, after: NIL };
             self.seats.resize(at.index() + 1, nowhere);
         }
         let seat = self.seats[at.index()];
-        if seat.class == class && (class.is_none() || seat.ticket == ticket) {
-            return;
+        let before = seat.class.map(|class| (class, seat.ticket));
+        if before == class.map(|class| (class, ticket)) {
+            return before;
         }
         if let Some(class) = seat.class {
             self.take_out(at, class);
@@ -90,6 +91,7 @@ impl Ranks {
         if let Some(class) = class {
             self.put_in(at, class, ticket);
         }
+        before
     }
 
     fn put_in(&mut self, at: Handle, class: Class, ticket: Ticket) {

@@ -23,14 +23,15 @@
 
 use std::collections::VecDeque;
 
+use super::need::{Need, Ordinal};
 use crate::residency::{Handle, Ticket};
 use crate::units::{ExecId, LaunchSeq, UmBlock};
 
 /// Most points: more launches than an iteration has in most programs. Where it has more, what is needed beyond is taken to be needed last.
 pub const LONGEST: usize = 1 << 14;
 
-/// Most uses: 16 MiB of them.
-pub const MOST_USES: usize = 1 << 19;
+/// Most uses: 128 MiB of them, which only programs have whose launches use a thousand blocks each.
+pub const MOST_USES: usize = 1 << 22;
 
 /// How far ahead a launch that was issued is looked for among those expected.
 const LEFT_OUT: usize = 16;
@@ -109,6 +110,8 @@ pub struct Timeline {
     live: usize,
     /// By block.
     chains: Vec<Chain>,
+    /// Room by launch. Here contents end and begin anew; who has no place now is noted by `policy::horizon`.
+    pub need: Need,
 }
 
 impl Default for Timeline {
@@ -123,6 +126,7 @@ impl Default for Timeline {
             vacant: NIL,
             live: 0,
             chains: Vec::new(),
+            need: Need::default(),
         }
     }
 }
@@ -219,12 +223,12 @@ impl Timeline {
             }
         }
         for same in [before, after].into_iter().filter(|&other| other != NIL) {
-            let same = &mut self.uses[same as usize];
-            if same.point == ticket {
-                same.does = same.does.max(does);
+            if self.uses[same as usize].point == ticket {
+                self.does_more(same, does);
                 return false;
             }
         }
+        self.begins_anew(after, -1);
         let new = Use { at, point: ticket, does, before, after, beside: self.points[nth].first };
         let id = self.put(new);
         self.points[nth].first = id;
@@ -236,7 +240,25 @@ impl Timeline {
             NIL => self.chains[at.index()].last = id,
             after => self.uses[after as usize].before = id,
         }
+        self.begins_anew(id, 1);
+        self.begins_anew(after, 1);
         before == NIL
+    }
+
+    /// Where a use fills its block anew, what was in there ended with the use before: between the two nobody needs its place. Notes that so many times.
+    fn begins_anew(&mut self, id: u32, times: i32) {
+        let Some(&Use { point, does: Does::Fills, before, .. }) = self.uses.get(id as usize) else { return };
+        if before != NIL {
+            self.need.add(ordinal(self.uses[before as usize].point) + 1, -times);
+            self.need.add(ordinal(point), times);
+        }
+    }
+
+    /// A use does this, too.
+    fn does_more(&mut self, id: u32, does: Does) {
+        self.begins_anew(id, -1);
+        self.uses[id as usize].does = self.uses[id as usize].does.max(does);
+        self.begins_anew(id, 1);
     }
 
     /// What launches of this execution ID do with the block.
@@ -245,7 +267,7 @@ impl Timeline {
         while id != NIL {
             let Use { point, after, .. } = self.uses[id as usize];
             if self.find(point).is_some_and(|Nth(nth)| self.points[nth].exec == Some(exec)) {
-                self.uses[id as usize].does = self.uses[id as usize].does.max(does);
+                self.does_more(id, does);
             }
             id = after;
         }
@@ -268,23 +290,38 @@ impl Timeline {
         None
     }
 
-    /// Whether, before the block is written next, there are so many tickets in which nobody uses it.
-    pub fn rests(&self, at: Handle, long: u64) -> bool {
-        let (mut id, mut since) = (self.first(at), self.front());
-        while id != NIL {
-            let Use { point, does, after, .. } = self.uses[id as usize];
-            if does == Does::Fills {
-                return false;
+    /// Where nobody writes a block before this launch, uses it until then, and not then: when it is used again.
+    pub fn rests_at(&self, at: Handle, over: Ordinal) -> Option<Ticket> {
+        let mut id = self.first(at);
+        while let Some(&Use { point, does, after, .. }) = self.uses.get(id as usize) {
+            if ordinal(point) > over {
+                return (does != Does::Fills).then_some(point);
             }
-            if point.0 - since.0 >= long {
+            if does != Does::Reads {
+                return None;
+            }
+            id = after;
+        }
+        None
+    }
+
+    /// Whether a block, once it has come back for its next use, has another rest half as long before it is written.
+    pub fn rests_again(&self, at: Handle) -> bool {
+        let Some(&Use { point, does: Does::Reads, mut after, .. }) = self.uses.get(self.first(at) as usize) else {
+            return false;
+        };
+        let long = (point.0 - self.front().0) / 2;
+        let mut since = point;
+        while let Some(&Use { point, does, after: next, .. }) = self.uses.get(after as usize) {
+            if does != Does::Fills && point.0 - since.0 >= long {
                 return true;
             }
-            if does == Does::Writes {
+            if does != Does::Reads {
                 return false;
             }
-            (id, since) = (after, point);
+            (after, since) = (next, point);
         }
-        true
+        false
     }
 
     fn first(&self, at: Handle) -> u32 {
@@ -309,6 +346,8 @@ impl Timeline {
     /// Takes a use out of its block's chain, and its place back.
     fn unlink(&mut self, id: u32) -> Handle {
         let Use { at, before, after, .. } = self.uses[id as usize];
+        self.begins_anew(id, -1);
+        self.begins_anew(after, -1);
         match before {
             NIL => self.chains[at.index()].first = after,
             before => self.uses[before as usize].after = after,
@@ -317,6 +356,7 @@ impl Timeline {
             NIL => self.chains[at.index()].last = before,
             after => self.uses[after as usize].before = before,
         }
+        self.begins_anew(after, 1);
         self.uses[id as usize].beside = self.vacant;
         self.vacant = id;
         self.live -= 1;
@@ -391,7 +431,8 @@ impl Timeline {
 
     /// Memory it takes.
     pub fn bytes(&self) -> usize {
-        self.uses.capacity() * size_of::<Use>()
+        self.need.bytes()
+            + self.uses.capacity() * size_of::<Use>()
             + self.points.capacity() * size_of::<Point>()
             + self.chains.capacity() * size_of::<Chain>()
     }
@@ -399,3 +440,8 @@ impl Timeline {
 
 /// The point of a use that is none any more.
 const GONE: Ticket = Ticket(u64::MAX);
+
+/// Which launch ahead a ticket is of: strays count with the one before them.
+pub const fn ordinal(ticket: Ticket) -> Ordinal {
+    ticket.0 / STRIDE
+}

@@ -2,21 +2,22 @@
 //!
 //! Problem: `deepum` knows who is needed within a few hundred launches, and lets the others go by age. What a training step needs last
 //! is not what it used longest ago: its backward pass goes the other way.
-//! Idea: know of every block on the GPU when it is used next, an iteration ahead ([`Timeline`]), and let two pumps work, one for each direction of the
-//! link, each always on the most urgent thing there is:
+//! Idea: know of every block on the GPU when it is used next, an iteration ahead ([`Timeline`]), and how much room is needed by when
+//! ([`Need`](crate::horizon::need::Need)); and let two pumps work, one for each direction of the link, each always on the most urgent thing there is:
 //!
-//! - *in*: what is needed first and is not there, as soon as it has room;
-//! - *out*: whoever is needed last, and later than what comes, leaves (Belady's rule, for what comes ahead of need as for what
-//!   is needed now: the *aggressive* strategy of Cao, Felten, Karlin and Li, SIGMETRICS'95). Whose contents nobody needs leaves first, without a copy.
+//! - *in*: what is needed first and is not there, as soon as it can have a place until it is used without anybody leaving for it;
+//! - *out*: where at some launch ahead more room will be needed than there is, whoever is needed last, and later than that, leaves now: no sooner than it must be, and
+//!   as long before as it can be. Whose contents nobody needs counts as free, and is given up without a copy when places run out.
 //!
-//! New contents need room and no transfer, so for these room is made a few launches before ([`SOON`]), and not earlier: that would take it from others.
+//! New contents need room and no transfer; they get their places a few launches before ([`SOON`]).
 //!
 //! The future is, in order of certainty: launches issued and not over, with what their arguments reach where their table is not known; then the tables'
 //! continuation. Where both end, what is used is not known any more, and blocks are taken to be needed last, those used longest ago first.
 //!
-//! **Saving.** Where the driver can keep two copies (`copies`) and it is asked for, the way out copies those needed last to the host while they stay, so that they can be dropped
-//! in no time when room is needed; only who has a long rest before it is written again is worth that ([`Timeline::rests`]). Who was saved and is to be written soon is owned again
-//! first. Who writes is known from hand-outs, since the first launch that names memory that was handed out fills it, and from write faults.
+//! **Saving.** Where the driver can keep two copies (`copies`) and it is asked for, the way out is also used when nobody can leave yet: who is only read until
+//! more room is needed than there is, and rests then, is copied to the host and stays until it can go, which takes no time then. Who was saved and is to be written soon is owned again
+//! first. Who writes is known from hand-outs, since the first launch that names memory that was handed out fills it, and from write faults; both go for all launches of the kernel
+//! ([`Habits`]).
 //!
 //! **Gate.** The first launch issued that lacks something does not start, as long as anything is under way. If nothing is, nothing more can be done for it,
 //! and it faults.
@@ -35,8 +36,9 @@ use crate::command::Commands;
 use crate::correlate::exec::History;
 use crate::correlate::{Geometry, StableBlock, Tables};
 use crate::doubt::Doubt;
+use crate::horizon::habits::Habits;
 use crate::horizon::ranks::{Class, NEVER, Ranks};
-use crate::horizon::timeline::{Does, STRIDE, Timeline};
+use crate::horizon::timeline::{Does, STRIDE, Timeline, ordinal};
 use crate::known::Known;
 use crate::mix::Map;
 use crate::residency::{Ask, Block, Handle, Ticket};
@@ -46,14 +48,8 @@ use crate::window::Issued;
 /// New contents get their place so many launches ahead.
 const SOON: u64 = 16 * STRIDE;
 
-/// New contents for which room is made at a time.
-const MOST_SOON: usize = 512;
-
-/// What so few launches wait for is worth a copy that nobody made ahead of need.
-const URGENT: u64 = 2 * STRIDE;
-
 /// What is elsewhere is fetched so many launches ahead.
-const AHEAD: u64 = 512 * STRIDE;
+const AHEAD: u64 = 4096 * STRIDE;
 
 /// Most blocks on their way onto the GPU, and off it: two calls of the mover at 32 MiB each (facts 4.1), so that the choice is made late.
 const UNDER_WAY: usize = 32;
@@ -63,6 +59,13 @@ const SPARE: usize = 32;
 
 /// Points walked at most for one event: many enough to get ahead of any program.
 const WALK: usize = 64;
+
+/// What launches of one execution ID do with blocks that they do not only read.
+#[derive(Default, Debug)]
+struct Writes {
+    version: u32,
+    blocks: Map<StableBlock, Does>,
+}
 
 /// See the module.
 #[derive(Debug)]
@@ -79,12 +82,12 @@ pub struct Horizon {
     predicted: History,
     last_issued: LaunchSeq,
     doubt: Doubt,
-    /// What launches were seen to write.
-    writes: Map<ExecId, Map<StableBlock, Does>>,
+    habits: Habits,
+    /// What launches write, as far as is known, and with what knowledge of habits.
+    writes: Map<ExecId, Writes>,
     /// Blocks that were handed out since a launch named them.
     fresh: usize,
-    /// How far ahead the one was needed that left last. What is written sooner is not worth saving.
-    reach: u64,
+    worth: save::Worth,
     /// Whether anything that decisions rest on has changed since the last.
     moved: bool,
 }
@@ -102,9 +105,10 @@ impl Horizon {
             predicted: History::default(),
             last_issued: LaunchSeq(0),
             doubt: Doubt::default(),
+            habits: Habits::default(),
             writes: Map::default(),
             fresh: 0,
-            reach: AHEAD,
+            worth: save::Worth::default(),
             moved: false,
         }
     }
@@ -112,9 +116,10 @@ impl Horizon {
     /// What may be done about a block.
     fn class(block: &Block) -> Option<Class> {
         match block.ask() {
+            ask if ask.leaves() => Some(Class::Leaving),
+            Ask::Save => Some(Class::Saving),
             Ask::Own => Some(Class::Coming),
             Ask::Populate | Ask::Urgent | Ask::Predicted if !block.on_device => Some(Class::Coming),
-            Ask::Save => Some(Class::Saving),
             Ask::None | Ask::Unproven => Some(match (block.on_device, block.empty) {
                 (true, _) if block.listed && block.duplicated => Class::DeadSaved,
                 (true, _) if block.listed => Class::Dead,
@@ -127,12 +132,25 @@ impl Horizon {
         }
     }
 
+    fn place(&mut self, at: Handle, class: Option<Class>, ticket: Ticket) {
+        let now = class.map(|class| (class, ticket));
+        let before = self.ranks.place(at, class, ticket);
+        if before == now {
+            return;
+        }
+        for (seat, places) in [(before, -1), (now, 1)] {
+            if let Some(seat) = seat.filter(|&seat| room::is_absent(seat)) {
+                self.timeline.need.add(ordinal(seat.1), places);
+            }
+        }
+    }
+
     /// Puts a block where it belongs now.
     fn rank(&mut self, at: Handle, known: &Known) {
         let ticket = self.timeline.next_use(at).map_or(NEVER, |(ticket, _)| ticket);
         let block = known.residency.get(at);
         let class = Self::class(block);
-        self.ranks.place(at, class, ticket);
+        self.place(at, class, ticket);
         let until = Ticket(self.timeline.front().0 + AHEAD);
         let written = match class {
             Some(Class::DeadSaved) => Some(ticket),
@@ -194,6 +212,7 @@ impl Policy for Horizon {
             self.timeline.take_back(|at| residency.note(at));
         }
         self.learner.settle(launch, known);
+        self.apply_habits(launch, known);
     }
     fn progressed(&mut self, known: &mut Known, _out: &mut Commands) {
         self.walk(known);
@@ -215,16 +234,7 @@ impl Policy for Horizon {
         });
     }
     fn overwritten(&mut self, at: Handle, known: &mut Known, _out: &mut Commands) {
-        let block = known.residency.get(at).block;
-        let exec = known.window.attribute(block).and_then(|launch| launch.exec);
-        if let Some((exec, number)) = exec.zip(known.places.number(block)) {
-            let does = self.writes.entry(exec).or_default().entry(number).or_default();
-            if *does == Does::Reads {
-                *does = Does::Writes;
-                self.timeline.learn(at, exec, Does::Writes);
-                known.residency.note(at);
-            }
-        }
+        self.is_written_by_executing(at, known);
     }
     fn handed_out(&mut self, range: AddrRange, known: &mut Known) {
         for block in range.blocks() {
@@ -238,7 +248,7 @@ impl Policy for Horizon {
     fn freed(&mut self, at: Handle, block: &Block, _front: Ticket) {
         self.fresh -= usize::from(block.fresh);
         self.timeline.forget(at);
-        self.ranks.place(at, None, NEVER);
+        self.place(at, None, NEVER);
         self.written.place(at, None, NEVER);
     }
     fn act(&mut self, known: &mut Known, out: &mut Commands) -> bool {

@@ -87,6 +87,9 @@ impl Batch {
     pub fn blocks(self) -> impl ExactSizeIterator<Item = UmBlock> {
         (0..self.count).map(move |n| UmBlock(self.first.0 + u64::from(n)))
     }
+    pub(super) fn after(self) -> UmBlock {
+        UmBlock(self.first.0 + u64::from(self.count))
+    }
     pub(super) fn contains(self, block: UmBlock) -> bool {
         (self.first.0..self.first.0 + u64::from(self.count)).contains(&block.0)
     }

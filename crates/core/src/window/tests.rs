@@ -1,10 +1,11 @@
 //! Launches of a few streams, by hand.
 
 use super::*;
-use crate::units::{Bytes, DevAddr, LaunchKey};
+use crate::units::{Bytes, DevAddr, KernelId, LaunchKey};
 
 fn issue(window: &mut Window, map: &PtBlocks, seq: u64, stream: u16, pointers: &[DevAddr]) {
-    let launch = Launch { seq: LaunchSeq(seq), stream: StreamSlot(stream), key: LaunchKey(seq), pointers };
+    let launch =
+        Launch { seq: LaunchSeq(seq), stream: StreamSlot(stream), key: LaunchKey(seq), kernel: KernelId(0), pointers };
     window.issue(&launch, Some(ExecId(0)), map);
 }
 fn finish(window: &mut Window, stream: u16, done: u64) -> Vec<u64> {
@@ -150,7 +151,13 @@ fn a_full_window_lets_the_oldest_go() {
     for seq in 1..=LIMIT as u64 {
         issue(&mut window, &map, seq, 0, &[]);
     }
-    let launch = Launch { seq: LaunchSeq(LIMIT as u64 + 1), stream: StreamSlot(0), key: LaunchKey(0), pointers: &[] };
+    let launch = Launch {
+        seq: LaunchSeq(LIMIT as u64 + 1),
+        stream: StreamSlot(0),
+        key: LaunchKey(0),
+        kernel: KernelId(0),
+        pointers: &[],
+    };
     assert_eq!(window.issue(&launch, None, &map).map(|gone| gone.seq), Some(LaunchSeq(1)));
     assert_eq!((window.len(), window.busy), (LIMIT, 1));
     finish(&mut window, 0, LIMIT as u64 + 1);

@@ -15,7 +15,7 @@ use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::queues::{Batch, Direction, Lane, Queues};
 use deepum_core::units::{
-    AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+    AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
 
 pub const DEVICE: Place = Place::Device(DeviceId(0));
@@ -144,6 +144,7 @@ impl World {
             seq: LaunchSeq(self.seq),
             stream: StreamSlot(0),
             key: LaunchKey(work.key),
+            kernel: KernelId(0),
             pointers: &pointers,
         }));
     }

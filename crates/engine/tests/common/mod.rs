@@ -6,7 +6,7 @@
 use deepum_config::Config;
 use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::units::{
-    AddrRange, Bytes, DevAddr, DeviceId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+    AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
 use deepum_engine::looks::Looks;
 use deepum_engine::migrate::{HandOuts, Mover};
@@ -331,7 +331,13 @@ impl World {
 
     pub fn launch(&self, seq: u64, key: u64, blocks: &[u64]) -> bool {
         let pointers: Vec<DevAddr> = blocks.iter().map(|n| block(*n).start()).collect();
-        let launch = Launch { seq: LaunchSeq(seq), stream: StreamSlot(0), key: LaunchKey(key), pointers: &pointers };
+        let launch = Launch {
+            seq: LaunchSeq(seq),
+            stream: StreamSlot(0),
+            key: LaunchKey(key),
+            kernel: KernelId(0),
+            pointers: &pointers,
+        };
         self.ring.push(GPU, &Record::Launch(launch))
     }
 

@@ -9,7 +9,7 @@ use super::gpu::{Gpu, Issued};
 use super::mind::{Mind, Thinks};
 use super::script::{Does, Script, Step, What, Work};
 use deepum_core::event::{Event, Launch};
-use deepum_core::units::{LaunchSeq, Nanos};
+use deepum_core::units::{KernelId, LaunchSeq, Nanos};
 use deepum_model::{Profile, UnifiedMemory};
 
 /// See the module.
@@ -114,8 +114,14 @@ impl<'a> Host<'a> {
         let (seq, stream) = (self.issued, work.stream);
         let awake = mind.thinks.awake();
         match &work.what {
-            What::Launch { key, pointers, .. } if awake => {
-                mind.tell(&Event::Launch(Launch { seq, stream, key: *key, pointers }));
+            What::Launch { kernel, key, pointers } if awake => {
+                mind.tell(&Event::Launch(Launch {
+                    seq,
+                    stream,
+                    key: *key,
+                    kernel: KernelId(kernel.0.into()),
+                    pointers,
+                }));
             }
             What::Copy if awake => {
                 for touch in &work.touches {

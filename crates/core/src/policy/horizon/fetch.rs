@@ -6,7 +6,7 @@ use super::{AHEAD, Horizon, SOON, UNDER_WAY};
 use crate::command::{Command, Commands, Why};
 use crate::copies;
 use crate::horizon::ranks::Class;
-use crate::horizon::timeline::{Does, Nth};
+use crate::horizon::timeline::{Does, Nth, ordinal};
 use crate::known::Known;
 use crate::residency::{Ask, Handle};
 use crate::units::LaunchSeq;
@@ -28,7 +28,9 @@ impl Horizon {
             let Some((ticket, at)) = unborn.into_iter().chain(away).min_by_key(|&(ticket, _)| ticket) else { return };
             let due = ticket.0 <= front + SOON;
             let (spare, bunch) = if due { (0, 1) } else { (Self::spare(known), std::mem::take(&mut bunch)) };
-            if free < spare + bunch.max(1) {
+            // It has a place until it is used, and nobody has to leave for that.
+            let has_place = self.over(spare + 1, known).is_none_or(|over| over >= ordinal(ticket));
+            if free < spare + bunch.max(1) || !has_place {
                 return;
             }
             let Some(nth) = self.timeline.find(ticket) else { return };

@@ -5,9 +5,12 @@
 //! Not here: blocks that a table names and the program does not have yet. They are passed over, and fault.
 
 use super::{Horizon, WALK};
+use crate::correlate::Places;
 use crate::horizon::timeline::{Does, Nth};
 use crate::known::Known;
-use crate::units::{ExecId, LaunchSeq};
+use crate::residency::{Handle, Residency};
+use crate::units::{AddrRange, ExecId, LaunchSeq};
+use crate::window::Issued;
 
 impl Horizon {
     /// A launch or copy of the window has its place in the future.
@@ -24,6 +27,14 @@ impl Horizon {
         if self.fresh > 0 {
             self.births(nth, seq, known);
         }
+        let Known { window, residency, places, .. } = known;
+        if let Some(launch) = window.get(seq).filter(|launch| {
+            launch
+                .exec
+                .is_some_and(|exec| self.writes.get(&exec).map_or(0, |writes| writes.version) < self.habits.version())
+        }) {
+            self.apply(launch, residency, places);
+        }
     }
 
     /// The first launch that names memory that was handed out writes it.
@@ -37,8 +48,46 @@ impl Horizon {
             self.timeline.add(nth, at, Does::Fills);
             residency.note(at);
             if let Some((exec, number)) = launch.exec.zip(places.number(block)) {
-                self.writes.entry(exec).or_default().insert(number, Does::Fills);
+                self.writes.entry(exec).or_default().blocks.insert(number, Does::Fills);
                 self.timeline.learn(at, exec, Does::Fills);
+            }
+            self.habits.writes_block(launch, block);
+        }
+    }
+
+    /// The executing launch was seen to write a block.
+    pub(super) fn is_written_by_executing(&mut self, at: Handle, known: &mut Known) {
+        let block = known.residency.get(at).block;
+        let Some(launch) = known.window.attribute(block) else { return };
+        if self.habits.writes_block(launch, block) {
+            let Known { window, residency, places, .. } = known;
+            let Some(kernel) = window.attribute(block).map(|launch| launch.kernel) else { return };
+            // Of those that are issued later it is known when they are.
+            for launch in window.launches().filter(|launch| launch.kernel == kernel) {
+                self.apply(launch, residency, places);
+            }
+        }
+    }
+
+    /// Takes over what is known of a launch's kernel, if that is more than last time.
+    pub(super) fn apply_habits(&mut self, launch: &Issued, known: &mut Known) {
+        let Some(exec) = launch.exec else { return };
+        if self.writes.get(&exec).map_or(0, |writes| writes.version) < self.habits.version() {
+            self.apply(launch, &mut known.residency, &known.places);
+        }
+    }
+
+    fn apply(&mut self, launch: &Issued, residency: &mut Residency, places: &Places) {
+        let Some(exec) = launch.exec else { return };
+        let writes = self.writes.entry(exec).or_default();
+        writes.version = self.habits.version();
+        for block in self.habits.of(launch).flat_map(AddrRange::blocks) {
+            let Some((at, number)) = residency.find(block).zip(places.number(block)) else { continue };
+            let does = writes.blocks.entry(number).or_default();
+            if *does == Does::Reads {
+                *does = Does::Writes;
+                self.timeline.learn(at, exec, Does::Writes);
+                residency.note(at);
             }
         }
     }
@@ -49,7 +98,7 @@ impl Horizon {
         let timeline = &mut self.timeline;
         let writes = exec.and_then(|exec| self.writes.get(&exec));
         let mut add = |block| {
-            let does = writes.zip(places.number(block)).and_then(|(writes, number)| writes.get(&number));
+            let does = writes.zip(places.number(block)).and_then(|(writes, number)| writes.blocks.get(&number));
             if let Some(at) = residency.find(block)
                 && timeline.add(nth, at, does.copied().unwrap_or_default())
             {

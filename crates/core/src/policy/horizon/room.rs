@@ -1,97 +1,112 @@
-//! The way out: room for what is to come, made by whoever is needed last and later than that.
+//! The way out: room for what is to come, made as soon as it is known that somebody must have left, by whoever is needed last.
 //!
-//! Nobody's contents leave first, for they need no copy; then what the host has, too; then the others, unless those are being saved for it and nobody waits.
+//! Whose contents nobody needs has no place in this: it counts as free, and is given up when places are filled. Who leaves and will come back unchanged to leave once more leaves a copy
+//! on the host (`copies`), if that is asked for.
 
-use super::{AHEAD, Horizon, MOST_SOON, SOON, SPARE, UNDER_WAY, URGENT};
+use super::{AHEAD, Horizon, SOON, SPARE, UNDER_WAY};
 use crate::command::Commands;
 use crate::copies;
 use crate::evict;
+use crate::horizon::need::Ordinal;
 use crate::horizon::ranks::{Class, NEVER};
+use crate::horizon::timeline::{STRIDE, ordinal};
 use crate::invalidate::{self, Invalidate};
 use crate::known::Known;
 use crate::residency::{Ask, Handle, Ticket};
 
-impl Horizon {
-    /// What is to come next, and when it is needed: new contents and others, nearest first.
-    fn wanted(&self) -> Vec<Ticket> {
-        let front = self.timeline.front().0;
-        let soon = self.ranks.nearest_first(Class::Unborn).take_while(|(ticket, _)| ticket.0 <= front + SOON);
-        let ahead = self.ranks.nearest_first(Class::Away).take_while(|(ticket, _)| ticket.0 <= front + AHEAD);
-        let mut wanted: Vec<Ticket> =
-            soon.take(MOST_SOON).chain(ahead.take(UNDER_WAY)).map(|(ticket, _)| ticket).collect();
-        wanted.sort_unstable();
-        wanted
-    }
+/// Most blocks on their way off the GPU of which the host has a copy.
+const QUICKLY: usize = 4 * UNDER_WAY;
 
+impl Horizon {
     /// Blocks kept free.
     pub(super) fn spare(known: &Known) -> usize {
         SPARE.min(known.fits / 16)
     }
 
-    /// Asks for room for what is to come.
-    pub(super) fn make_room(&mut self, known: &mut Known, out: &mut Commands) {
+    /// Places that nobody needs: those left free and those of the dead.
+    pub(super) fn places(&self, known: &Known) -> i32 {
         let residency = &known.residency;
-        let free = known.fits.saturating_sub(residency.blocks_staying() + residency.blocks_coming());
-        if free >= Self::spare(known) + MOST_SOON || residency.blocks_leaving() > UNDER_WAY / 2 {
-            return;
-        }
-        let front = self.timeline.front().0;
-        let mut wanted = self.wanted();
-        let due = wanted.partition_point(|ticket| ticket.0 <= front + SOON);
-        wanted.splice(due..due, std::iter::repeat_n(Ticket(front + SOON), Self::spare(known)));
-        for bound in wanted.into_iter().skip(free) {
-            if !self.leave(bound, known, out) {
+        let dead = self.ranks.count(Class::Dead) + self.ranks.count(Class::DeadSaved);
+        let taken = residency.blocks_staying() + residency.blocks_coming();
+        let signed = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        signed(known.fits + dead) - signed(taken)
+    }
+
+    /// The first launch by which somebody must have left, so that this many places are left free.
+    pub(super) fn over(&self, spare: usize, known: &Known) -> Option<Ordinal> {
+        let spare = i32::try_from(spare).unwrap_or(i32::MAX);
+        self.timeline.need.first_over(ordinal(self.timeline.front()), self.places(known) - spare)
+    }
+
+    /// Asks those to leave who must.
+    pub(super) fn make_room(&mut self, known: &mut Known, out: &mut Commands) {
+        self.give_up(known, out);
+        loop {
+            let from = ordinal(self.timeline.front());
+            let Some(over) = self.over(Self::spare(known), known) else { return };
+            if over > from && !known.preevict {
                 return;
             }
+            // For what is only to be left free nobody leaves who is needed soon.
+            let is_needed = self.over(0, known).is_some_and(|needed| needed <= over);
+            let bound = if is_needed { over } else { over.max(from + SOON / STRIDE) };
+            let last = |class| self.ranks.last(class).filter(|&(ticket, _)| ordinal(ticket) > bound);
+            let (only, saved) = (last(Class::Only), last(Class::Saved));
+            // In haste whoever needs no time on the link goes first.
+            let quick = saved.filter(|_| over < from + SOON / STRIDE);
+            let Some((_, at)) = quick.or(saved.max(only)) else { return };
+            let most = if known.residency.get(at).saved { QUICKLY } else { UNDER_WAY };
+            if known.residency.blocks_leaving() >= most {
+                return;
+            }
+            self.leave(at, known, out);
         }
     }
 
-    /// Asks one block to leave that is needed later than `bound`.
-    fn leave(&mut self, bound: Ticket, known: &mut Known, out: &mut Commands) -> bool {
-        if known.invalidate != Invalidate::No {
-            while let Some((_, at)) = self.last(Class::Dead, Class::DeadSaved).filter(|&(ticket, _)| ticket > bound) {
-                if invalidate::free_since(known.residency.get(at).block, known).is_none() {
-                    known.residency.get_mut(at).listed = false;
-                    self.rank(at, known);
-                    continue;
-                }
-                match known.invalidate {
-                    Invalidate::Discard => invalidate::discard(at, known, out),
-                    _ => evict::leave(at, Ask::PreEvict, known, out),
-                }
-                self.rank(at, known);
-                return true;
+    /// Asks for places of the dead, so that what comes next finds some.
+    fn give_up(&mut self, known: &mut Known, out: &mut Commands) {
+        let residency = &known.residency;
+        let free = known.fits.saturating_sub(residency.blocks_staying() + residency.blocks_coming());
+        let few = Self::spare(known) + UNDER_WAY;
+        if free >= few || known.invalidate == Invalidate::No {
+            return;
+        }
+        let front = self.timeline.front().0;
+        let unborn = self.ranks.first(Class::Unborn).filter(|(ticket, _)| ticket.0 <= front + SOON);
+        let away = self.ranks.first(Class::Away).filter(|(ticket, _)| ticket.0 <= front + AHEAD);
+        let Some((wanted, _)) = unborn.into_iter().chain(away).min_by_key(|&(ticket, _)| ticket) else { return };
+        let mut more = 2 * few - free;
+        while more > 0
+            && let Some((_, at)) = self.last(Class::Dead, Class::DeadSaved).filter(|&(ticket, _)| ticket > wanted)
+        {
+            if invalidate::free_since(known.residency.get(at).block, known).is_none() {
+                known.residency.get_mut(at).listed = false;
+            } else if known.invalidate == Invalidate::Discard {
+                invalidate::discard(at, known, out);
+                more -= 1;
+            } else {
+                evict::leave(at, Ask::PreEvict, known, out);
+                more -= 1;
             }
-        }
-        let saved = self.ranks.last(Class::Saved);
-        if let Some((ticket, at)) = saved.filter(|&(ticket, _)| ticket > bound) {
-            self.left(ticket);
-            copies::drop_copy(at, known, out);
             self.rank(at, known);
-            return true;
         }
-        let urgent = bound.0 <= self.timeline.front().0 + URGENT;
-        if self.saves && known.saving && !urgent || known.residency.blocks_evicting() >= UNDER_WAY {
-            return false;
+    }
+
+    fn leave(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
+        let keeps = self.saves && self.timeline.rests_again(at);
+        if !(keeps && copies::drop_copy(at, known, out)) {
+            evict::leave(at, Ask::PreEvict, known, out);
         }
-        let Some((ticket, at)) = self.last(Class::Only, Class::Kept).filter(|&(ticket, _)| ticket > bound) else {
-            return false;
-        };
-        self.left(ticket);
-        evict::leave(at, Ask::PreEvict, known, out);
         self.rank(at, known);
-        true
     }
 
     /// Who of two classes is needed last.
     fn last(&self, one: Class, other: Class) -> Option<(Ticket, Handle)> {
         self.ranks.last(one).max(self.ranks.last(other))
     }
+}
 
-    /// Somebody needed at this point leaves.
-    fn left(&mut self, ticket: Ticket) {
-        if ticket != NEVER {
-            self.reach = ticket.0 - self.timeline.front().0;
-        }
-    }
+/// Whether a block of this class, needed then, takes a place by that that it does not have now.
+pub(super) fn is_absent((class, ticket): (Class, Ticket)) -> bool {
+    ticket != NEVER && matches!(class, Class::Unborn | Class::Away | Class::Leaving | Class::Dead | Class::DeadSaved)
 }

@@ -1,29 +1,69 @@
 //! Two copies: who is saved ahead of need, and whose copy on the host is given up before it is written.
+//!
+//! A burst of new contents may need more room than the link can make in its time, and before it everybody is still in use. Who is only read until then and has a
+//! rest after it is copied to the host meanwhile, and then leaves without a copy: as many as the burst needs, those needed last first.
 
 use super::{Horizon, SOON, UNDER_WAY};
 use crate::command::Commands;
 use crate::copies;
+use crate::horizon::need::Ordinal;
 use crate::horizon::ranks::{Class, Ranks};
+use crate::horizon::timeline::{STRIDE, ordinal};
 use crate::invalidate::{self, Invalidate};
 use crate::known::Known;
+use crate::residency::{Handle, Ticket};
+use std::cmp::Reverse;
+
+/// Most blocks being saved: three calls (`queues`), so that what makes room does not wait for many.
+const SAVING: usize = 12;
+
+/// So many launches later it is looked anew for who is worth saving: that looks at every block on the GPU.
+const STALE: u64 = 32 * STRIDE;
+
+/// Who is worth saving.
+#[derive(Default, Debug)]
+pub(super) struct Worth {
+    /// When each is needed after its rest, the best of them last.
+    blocks: Vec<(Ticket, Handle)>,
+    /// The first launch when it was looked for them.
+    looked: Ticket,
+}
 
 impl Horizon {
-    /// Copies blocks to the host that may have to leave, so that they can without a copy.
+    /// Copies to the host who will have to leave when there is no time for it.
     pub(super) fn save(&mut self, known: &mut Known, out: &mut Commands) {
-        if !self.saves || !known.saving || !known.crowded || self.ranks.count(Class::Saving) > UNDER_WAY / 2 {
+        let is_able = self.saves && known.saving && self.timeline.has_predicted();
+        let is_busy = known.residency.blocks_leaving() > UNDER_WAY / 2 || self.ranks.count(Class::Saving) > SAVING / 2;
+        if !is_able || is_busy {
             return;
         }
-        while self.ranks.count(Class::Saving) < UNDER_WAY {
-            let Some((ticket, at)) = self.ranks.last(Class::Only) else { return };
-            if !self.timeline.rests(at, self.reach / 2) {
-                self.ranks.place(at, Some(Class::Kept), ticket);
-                continue;
+        let from = ordinal(self.timeline.front());
+        let places = self.places(known);
+        let Some(over) = self.over(Self::spare(known), known) else { return };
+        let most = usize::try_from(self.timeline.need.highest(from) - places).unwrap_or(0);
+        while self.ranks.count(Class::Saving) < SAVING
+            && self.ranks.count(Class::Saving) + self.ranks.count(Class::Saved) < most
+            && let Some(at) = self.worth_saving(over)
+        {
+            if Self::class(known.residency.get(at)) == Some(Class::Only) {
+                if !copies::save(at, known, out) {
+                    return;
+                }
+                self.rank(at, known);
             }
-            if !copies::save(at, known, out) {
-                return;
-            }
-            self.rank(at, known);
         }
+    }
+
+    fn worth_saving(&mut self, over: Ordinal) -> Option<Handle> {
+        let front = self.timeline.front();
+        if self.worth.blocks.is_empty() && front.0 >= self.worth.looked.0 + STALE {
+            self.worth.looked = front;
+            let only = self.ranks.nearest_first(Class::Only).take_while(|&(ticket, _)| ordinal(ticket) <= over);
+            let rests = only.filter_map(|(_, at)| Some((self.timeline.rests_at(at, over)?, at)));
+            self.worth.blocks = rests.collect();
+            self.worth.blocks.sort_unstable_by_key(|&(ticket, at)| (ticket, Reverse(at.index())));
+        }
+        self.worth.blocks.pop().map(|(_, at)| at)
     }
 
     /// What is saved and soon written is made the only copy, so that the write does not fault.

@@ -1,0 +1,169 @@
+//! How much room is needed, and by when.
+//!
+//! Problem: who leaves must leave in time, and not in vain. New contents come in bursts, many launches' worth of evictions; but what a launch gives up serves
+//! the ones after it.
+//! Idea: a *curve*: at each launch ahead, how many more places are taken than now if nobody is asked to leave. It rises where somebody is needed who has no place, and
+//! falls behind the last use of contents. The first launch where it rises above the places that are free is by when somebody must have left, and only who is needed
+//! after that gains anything by it.
+//!
+//! ```text
+//! places   A needed        B needed          C needed
+//!    +1    ─┌──┐            ┌────────┐ ┌──────
+//!    now ───┘  └────────────┘        └─┘
+//!              A's last use          B's last use
+//! ```
+//!
+//! A tree over the launches holds for each span of them what is added in it, and the highest that it rises within. So a change and a question cost the same however far the future
+//! is known. It is a ring: places of launches that are over are used again.
+
+/// Launches that it has room for, from the first one that is not over.
+pub const SPAN: usize = 1 << 15;
+
+/// A launch ahead, counted.
+pub type Ordinal = u64;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Need {
+    /// By node, the root being 1; the launches are the last [`SPAN`].
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+struct Node {
+    sum: i32,
+    /// The highest sum of its first launches, at least one.
+    top: i32,
+}
+
+impl Default for Need {
+    fn default() -> Self {
+        Self { nodes: vec![Node::default(); 2 * SPAN] }
+    }
+}
+
+impl Need {
+    /// From this launch on so many more places are taken.
+    pub fn add(&mut self, at: Ordinal, more: i32) {
+        let mut node = SPAN + place(at);
+        self.nodes[node].sum += more;
+        self.nodes[node].top += more;
+        while node > 1 {
+            node /= 2;
+            let (left, right) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
+            self.nodes[node] = Node { sum: left.sum + right.sum, top: left.top.max(left.sum + right.top) };
+        }
+    }
+
+    /// The first launch from `from` on at which more than `limit` more places are taken than before `from`.
+    pub fn first_over(&self, from: Ordinal, limit: i32) -> Option<Ordinal> {
+        let start = place(from);
+        let mut sum = 0;
+        let found = self.scan(start, &mut sum, limit).map(|found| found - start);
+        let wrapped = || self.scan(0, &mut sum, limit).filter(|&found| found < start).map(|found| found + SPAN - start);
+        found.or_else(wrapped).map(|after| from + after as u64)
+    }
+
+    /// The most that more places are taken than before `from`, at any launch from there on.
+    pub fn highest(&self, from: Ordinal) -> i32 {
+        let start = place(from);
+        let (mut sum, mut top) = (0, i32::MIN);
+        for (mut left, mut right) in [(start, SPAN), (0, start)] {
+            // Spans of the right end are met from the last to the first.
+            let mut ends = Vec::new();
+            (left, right) = (left + SPAN, right + SPAN);
+            let mut meet = |at: usize| {
+                top = top.max(sum + self.nodes[at].top);
+                sum += self.nodes[at].sum;
+            };
+            while left < right {
+                if left % 2 == 1 {
+                    meet(left);
+                    left += 1;
+                }
+                if right % 2 == 1 {
+                    right -= 1;
+                    ends.push(right);
+                }
+                (left, right) = (left / 2, right / 2);
+            }
+            ends.into_iter().rev().for_each(meet);
+        }
+        top
+    }
+
+    /// The first place from `start` on at which the sum, which is `sum` before it, exceeds `limit`; else adds all of them to `sum`.
+    fn scan(&self, start: usize, sum: &mut i32, limit: i32) -> Option<usize> {
+        let mut at = start + SPAN;
+        loop {
+            // The largest span that begins here.
+            at >>= at.trailing_zeros();
+            if *sum + self.nodes[at].top > limit {
+                return Some(self.descend(at, sum, limit));
+            }
+            *sum += self.nodes[at].sum;
+            at += 1;
+            if at.is_power_of_two() {
+                return None;
+            }
+        }
+    }
+
+    fn descend(&self, mut at: usize, sum: &mut i32, limit: i32) -> usize {
+        while at < SPAN {
+            at *= 2;
+            if *sum + self.nodes[at].top <= limit {
+                *sum += self.nodes[at].sum;
+                at += 1;
+            }
+        }
+        at - SPAN
+    }
+
+    /// Memory it takes.
+    pub fn bytes(&self) -> usize {
+        self.nodes.capacity() * size_of::<Node>()
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "it is below SPAN")]
+fn place(at: Ordinal) -> usize {
+    (at % SPAN as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against the curve written out, from any launch, over the end of the ring.
+        #[test]
+        fn the_first_launch_over_a_limit_is_that_of_the_curve_written_out(
+            from in 0u64..3 * SPAN as u64,
+            changes in prop::collection::vec((0usize..40, -3i32..4), 0..60),
+            limit in -4i32..12,
+        ) {
+            let (mut need, mut curve) = (Need::default(), [0; 40]);
+            for (after, more) in changes {
+                need.add(from + after as u64, more);
+                curve[after..].iter_mut().for_each(|taken| *taken += more);
+            }
+            // Behind the last change the curve goes on as it is.
+            let written = curve.iter().position(|&taken| taken > limit).map(|after| from + after as u64);
+            prop_assert_eq!(need.first_over(from, limit), written);
+        }
+    }
+
+    #[test]
+    fn what_was_taken_back_leaves_nothing() {
+        let mut need = Need::default();
+        need.add(7, 2);
+        need.add(SPAN as u64 + 6, 5);
+        assert_eq!((need.first_over(7, 1), need.first_over(7, 2)), (Some(7), Some(SPAN as u64 + 6)));
+        need.add(7, -2);
+        need.add(SPAN as u64 + 6, -5);
+        assert_eq!(need.first_over(7, 0), None);
+        assert_eq!(need.first_over(7, -1), Some(7));
+    }
+}
