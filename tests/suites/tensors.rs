@@ -29,6 +29,9 @@ const UNLUCKY: Way = Way {
     ..DISCARD
 };
 const STORM: Way = Way { name: "storm", storm: true, every: 4, ..DISCARD };
+/// Whoever is needed last leaves an iteration ahead.
+const HORIZON: Way = Way { name: "horizon", env: &[("DEEPUM_POLICY", "horizon")], every: 2, ..DISCARD };
+const HORIZON_UNLUCKY: Way = Way { name: "horizon unlucky", gpu: UNLUCKY.gpu, says: UNLUCKY.says, every: 4, ..HORIZON };
 /// Blocks have two copies, lose one, and are moved, without reason.
 const RESTLESS: Way =
     Way { name: "restless", drivers: &["580", "560", "550", "535"], env: &[("DEEPUM_POLICY", "restless")], ..DISCARD };
@@ -36,13 +39,13 @@ const RESTLESS_BUDGET: Way =
     Way { name: "restless budget", env: &[("DEEPUM_POLICY", "restless"), ("DEEPUM_GPU_BUDGET", "10MiB")], ..RESTLESS };
 const RESTLESS_UNLUCKY: Way = Way { name: "restless unlucky", gpu: UNLUCKY.gpu, says: UNLUCKY.says, ..RESTLESS };
 const COPIES: [Way; 4] = [OFF, RESTLESS, RESTLESS_BUDGET, RESTLESS_UNLUCKY];
-const WAYS: [Way; 6] = [OFF, DISCARD, BUDGET, EVICT_FIRST, UNLUCKY, STORM];
+const WAYS: [Way; 8] = [OFF, DISCARD, BUDGET, EVICT_FIRST, UNLUCKY, STORM, HORIZON, HORIZON_UNLUCKY];
 
 #[test]
 fn results_are_the_same_bits_whatever_is_thrown_away() {
     let outcomes = Bench::new(PROGRAM, SOURCES).run_all(&WAYS, seeds(40));
     outcomes.assert_same_results(16 << 20);
-    for name in ["discard", "budget", "unlucky", "storm"] {
+    for name in ["discard", "budget", "unlucky", "storm", "horizon", "horizon unlucky"] {
         let discarded = outcomes.counted(name, "discarded");
         println!("{name}: {discarded} blocks thrown away");
         assert!(discarded > 0, "{name} threw nothing away");

@@ -100,9 +100,10 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "DEEPUM_POLICY",
-        values: "demand|next_block|deepum|deepum_paper|restless",
+        values: "demand|next_block|deepum|horizon|deepum_paper|restless",
         help: "who decides what moves when: the driver alone, the block after each fault, the correlation tables with our plan, \
-               or with chaining as in the paper; `restless` asks for anything without reason, for tests",
+               whoever is needed last an iteration ahead (`docs/policies.md`), or the tables with chaining as in the paper; \
+               `restless` asks for anything without reason, for tests",
         set: |c, v| parsed(v, one_of(&PolicyName::ALL.map(PolicyName::as_str))).map(|p| c.policy = p),
         default: |c| c.policy.to_string(),
     },

@@ -58,7 +58,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
 fn a_bad_value_names_variable_value_and_what_is_allowed_and_the_default_holds() {
     for (name, value, part) in [
         ("DEEPUM", "yes", "one of 0, 1; using 1"),
-        ("DEEPUM_POLICY", "lru", "one of demand, next_block, deepum, deepum_paper, restless; using deepum"),
+        ("DEEPUM_POLICY", "lru", "one of demand, next_block, deepum, horizon, deepum_paper, restless; using deepum"),
         ("DEEPUM_GPU_BUDGET", "16Gb", "GiB"),
         ("DEEPUM_GPU_BUDGET", "0", "bytes"),
         ("DEEPUM_GPU_BUDGET", "101%", "1% to 100%"),

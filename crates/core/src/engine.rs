@@ -218,6 +218,9 @@ impl Engine {
             Event::Discarded { outcome, .. } => *outcome != DiscardOutcome::Done,
             _ => false,
         };
+        if self.awake {
+            self.policy.heed(&mut self.known);
+        }
         if !failed {
             let acts = self.awake && self.policy.act(&mut self.known, out);
             if self.keeps_budget {

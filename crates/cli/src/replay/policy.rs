@@ -88,8 +88,7 @@ pub fn turn(program: &Program) -> Result<u32, String> {
 impl Policy {
     /// All of them by name, the core's first.
     pub fn all() -> impl Iterator<Item = (&'static str, Self)> {
-        let core =
-            PolicyName::ALL.into_iter().chain([PolicyName::Horizon]).map(|name| (name.as_str(), Self::Core(name)));
+        let core = PolicyName::ALL.into_iter().map(|name| (name.as_str(), Self::Core(name)));
         let planners = Planner::ALL.into_iter().map(|planner| (planner.name(), Self::Planner(planner)));
         core.chain([(DEEPUM_PLUS, Self::DeepumPlus)]).chain(planners)
     }

@@ -251,12 +251,14 @@ impl Policy for Horizon {
         self.place(at, None, NEVER);
         self.written.place(at, None, NEVER);
     }
-    fn act(&mut self, known: &mut Known, out: &mut Commands) -> bool {
+    fn heed(&mut self, known: &mut Known) {
         known.dying.unlist();
         while let Some(at) = known.residency.changed() {
             self.rank(at, known);
             self.moved = true;
         }
+    }
+    fn act(&mut self, known: &mut Known, out: &mut Commands) -> bool {
         if known.behind.is_some() {
             return false;
         }

@@ -67,7 +67,9 @@ pub trait Policy: Send + fmt::Debug {
     fn freed(&mut self, _at: Handle, _block: &Block, _front: Ticket) {}
     /// The engine goes dormant: nothing is needed any more.
     fn sleep(&mut self, _known: &mut Known, _out: &mut Commands) {}
-    /// All that an event changed is known, and the engine is awake. Returns whether it decides itself who leaves the GPU, within what fits; if not,
+    /// All that an event changed is known, and the engine is awake.
+    fn heed(&mut self, _known: &mut Known) {}
+    /// After [`Self::heed`], unless a move failed, which made no room and took none. Returns whether it decides itself who leaves the GPU, within what fits; if not,
     /// [`crate::evict`] does.
     fn act(&mut self, _known: &mut Known, _out: &mut Commands) -> bool {
         false
@@ -128,7 +130,8 @@ pub struct UnknownPolicy(String);
 
 impl PolicyName {
     /// All that programs can run under, plainest first.
-    pub const ALL: [Self; 5] = [Self::Demand, Self::NextBlock, Self::Deepum, Self::DeepumPaper, Self::Restless];
+    pub const ALL: [Self; 6] =
+        [Self::Demand, Self::NextBlock, Self::Deepum, Self::Horizon, Self::DeepumPaper, Self::Restless];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -179,6 +182,9 @@ mod tests {
             assert_eq!(name.build(32, Geometry::default(), true).name(), name);
         }
         let error = "deepun".parse::<PolicyName>().unwrap_err().to_string();
-        assert_eq!(error, "unknown policy `deepun`; known are demand, next_block, deepum, deepum_paper, restless");
+        assert_eq!(
+            error,
+            "unknown policy `deepun`; known are demand, next_block, deepum, horizon, deepum_paper, restless"
+        );
     }
 }
