@@ -71,3 +71,48 @@ impl Habits {
 fn key(launch: &Issued) -> Option<(KernelId, usize)> {
     launch.kernel.map(|kernel| (kernel, launch.reach.len()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Launch;
+    use crate::pt_blocks::PtBlocks;
+    use crate::units::{Bytes, ExecId, LaunchKey, LaunchSeq, StreamSlot};
+    use crate::window::Window;
+
+    /// Launches of a kernel on tensors of two blocks, each named by its number.
+    fn launches(of: &[(u64, &[u64])]) -> Window {
+        let (mut window, mut map) = (Window::default(), PtBlocks::default());
+        let tensor = |number: u64| AddrRange::new(UmBlock(100 + 2 * number).start(), Bytes(2 * UmBlock::SIZE.get()));
+        map.alloc(AddrRange::new(UmBlock(100).start(), Bytes(40 * UmBlock::SIZE.get())));
+        (0..20).for_each(|number| map.report(tensor(number), true, LaunchSeq(0), LaunchSeq(0)));
+        for (seq, (kernel, tensors)) in (1..).zip(of) {
+            let pointers: Vec<_> = tensors.iter().map(|&number| tensor(number).start).collect();
+            let (seq, key, kernel) = (LaunchSeq(seq), LaunchKey(seq), KernelId(*kernel));
+            let launch = Launch { seq, stream: StreamSlot(0), key, kernel, pointers: &pointers };
+            window.issue(&launch, Some(ExecId(0)), &map);
+        }
+        window
+    }
+
+    #[test]
+    fn what_one_launch_writes_goes_for_all_of_its_kernel_with_as_many_operands() {
+        let window = launches(&[(7, &[1, 2, 3]), (7, &[4, 5, 6]), (7, &[8, 9]), (9, &[4, 5, 6])]);
+        let of: Vec<&Issued> = window.launches().collect();
+        let mut habits = Habits::default();
+        assert!(habits.writes_block(of[0], UmBlock(105)), "the second operand's second block");
+        assert!(!habits.writes_block(of[1], UmBlock(110)), "that was known");
+        let written = |launch| habits.of(launch).map(|range| UmBlock::containing(range.start).0).collect::<Vec<_>>();
+        assert_eq!([0, 1, 2, 3].map(|n| written(of[n])), [vec![104], vec![110], vec![], vec![]]);
+        assert_eq!(habits.version(), 1);
+    }
+
+    #[test]
+    fn a_block_of_no_operand_teaches_nothing() {
+        let window = launches(&[(7, &[1, 2])]);
+        let launch = window.launches().next().unwrap();
+        let mut habits = Habits::default();
+        assert!(!habits.writes_block(launch, UmBlock(130)));
+        assert_eq!((habits.of(launch).count(), habits.version()), (0, 0));
+    }
+}
