@@ -228,8 +228,9 @@ impl Predict {
     /// The launch or copy after the plan's last.
     fn next(&mut self, known: &Known, tables: &Tables) -> Option<Planned> {
         let last = self.plan.back().map(|planned| planned.seq);
-        if let Some(&Issued { seq, exec, copy, .. }) = known.window.after(last.unwrap_or_default()) {
-            return Some(Planned { seq, exec, copy, ..Planned::default() });
+        if let Some(issued) = known.window.after(last.unwrap_or_default()) {
+            let Issued { seq, exec, .. } = *issued;
+            return Some(Planned { seq, exec, copy: issued.is_copy(), ..Planned::default() });
         }
         let last = last.unwrap_or_default();
         if last <= self.last_issued {

@@ -38,14 +38,16 @@ pub struct Issued {
     pub exec: Option<ExecId>,
     /// Which kernel; nothing for a copy.
     pub kernel: Option<KernelId>,
-    /// Whether it is a copy: in use like a launch, and otherwise none.
-    pub copy: bool,
     /// What its managed pointers may reach, in argument order, repeats left out.
     pub reach: Vec<AddrRange>,
     finished: bool,
 }
 
 impl Issued {
+    /// Whether it is a copy: in use like a launch, and otherwise none.
+    pub const fn is_copy(&self) -> bool {
+        self.kernel.is_none()
+    }
     /// Whether the launch may touch `block`, judging by its arguments. A launch without managed pointers
     /// rules nothing out: it may find addresses in memory.
     pub fn may_touch(&self, block: UmBlock) -> bool {
@@ -140,7 +142,7 @@ impl Window {
         if !finished {
             self.count(slot, 1);
         }
-        let issued = Issued { seq, stream, exec, kernel, copy: kernel.is_none(), reach, finished };
+        let issued = Issued { seq, stream, exec, kernel, reach, finished };
         // Threads that launch at once may write their records in another order than they took numbers.
         match self.launches.back() {
             Some(last) if last.seq > issued.seq => {
@@ -197,7 +199,7 @@ impl Window {
 
     /// A launch left: its memory is used again.
     pub fn recycle(&mut self, mut launch: Issued) {
-        if launch.copy {
+        if launch.is_copy() {
             self.copies.retain(|&(seq, _)| seq > launch.seq);
         }
         launch.reach.clear();
@@ -214,7 +216,7 @@ impl Window {
     }
     /// The oldest launch that is not finished, copies passed over.
     pub fn executing(&self) -> Option<&Issued> {
-        self.launches.iter().find(|launch| !launch.copy)
+        self.launches.iter().find(|launch| !launch.is_copy())
     }
     /// The launch with this number, if it is not over.
     pub fn get(&self, seq: LaunchSeq) -> Option<&Issued> {

@@ -152,6 +152,7 @@ mod tests {
             // Behind the last change the curve goes on as it is.
             let written = curve.iter().position(|&taken| taken > limit).map(|after| from + after as u64);
             prop_assert_eq!(need.first_over(from, limit), written);
+            prop_assert_eq!(Some(need.highest(from)), curve.into_iter().max());
         }
     }
 

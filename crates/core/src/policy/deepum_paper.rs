@@ -62,7 +62,7 @@ impl Policy for DeepumPaper {
         self.chaining.look(known, &mut self.tables, out);
     }
     fn finished(&mut self, launch: &Issued, known: &mut Known) {
-        if launch.copy {
+        if launch.is_copy() {
             return;
         }
         let all_seen = self.chaining.finished(launch, known, &mut self.tables);

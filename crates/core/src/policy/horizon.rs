@@ -212,7 +212,7 @@ impl Policy for Horizon {
             self.timeline.take_back(|at| residency.note(at));
         }
         self.learner.settle(launch, known);
-        self.apply_habits(launch, known);
+        self.apply_habits(launch, &mut known.residency, &known.places);
     }
     fn progressed(&mut self, known: &mut Known, _out: &mut Commands) {
         self.walk(known);

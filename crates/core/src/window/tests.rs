@@ -115,11 +115,11 @@ fn a_copy_keeps_its_blocks_in_use_and_is_no_launch() {
     let copied = AddrRange::new(UmBlock(10).start(), Bytes::mib(1));
     assert!(window.issue_copy(LaunchSeq(2), StreamSlot(0), copied).is_none());
     issue(&mut window, &map, 3, 0, &[DevAddr(0)]);
-    assert_eq!(window.after(LaunchSeq(1)).map(|copy| (copy.seq.0, copy.copy)), Some((2, true)));
+    assert_eq!(window.after(LaunchSeq(1)).map(|copy| (copy.seq.0, copy.is_copy())), Some((2, true)));
     assert_eq!(window.executing().map(|launch| launch.seq.0), Some(1));
     assert!(window.uses(UmBlock(10)), "though another one is executing");
     assert_eq!(finish(&mut window, 0, 1), [1]);
-    assert!(window.oldest().is_some_and(|copy| copy.copy && copy.reaches(UmBlock(10))));
+    assert!(window.oldest().is_some_and(|copy| copy.is_copy() && copy.reaches(UmBlock(10))));
     assert!(window.is_over(LaunchSeq(1)) && !window.is_over(LaunchSeq(2)));
     assert_eq!(window.attribute(UmBlock(10)).map(|owner| owner.exec), Some(None), "its faults teach nothing");
     while let Some(over) = {

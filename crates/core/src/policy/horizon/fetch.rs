@@ -8,7 +8,7 @@ use crate::copies;
 use crate::horizon::ranks::Class;
 use crate::horizon::timeline::{Does, Nth, ordinal};
 use crate::known::Known;
-use crate::residency::{Ask, Handle};
+use crate::residency::{Ask, Handle, Ticket};
 use crate::units::LaunchSeq;
 
 impl Horizon {
@@ -23,9 +23,7 @@ impl Horizon {
         while known.residency.blocks_coming() < UNDER_WAY {
             let residency = &known.residency;
             let free = known.fits.saturating_sub(residency.blocks_on_device() + residency.blocks_coming());
-            let unborn = self.ranks.first(Class::Unborn).filter(|(ticket, _)| ticket.0 <= front + SOON);
-            let away = self.ranks.first(Class::Away).filter(|(ticket, _)| ticket.0 <= front + AHEAD);
-            let Some((ticket, at)) = unborn.into_iter().chain(away).min_by_key(|&(ticket, _)| ticket) else { return };
+            let Some((ticket, at)) = self.next_wanted() else { return };
             let due = ticket.0 <= front + SOON;
             let (spare, bunch) = if due { (0, 1) } else { (Self::spare(known), std::mem::take(&mut bunch)) };
             // It has a place until it is used, and nobody has to leave for that.
@@ -47,6 +45,14 @@ impl Horizon {
             }
             self.rank(at, known);
         }
+    }
+
+    /// Who is to come next: new contents and others.
+    pub(super) fn next_wanted(&self) -> Option<(Ticket, Handle)> {
+        let front = self.timeline.front().0;
+        let unborn = self.ranks.first(Class::Unborn).filter(|(ticket, _)| ticket.0 <= front + SOON);
+        let away = self.ranks.first(Class::Away).filter(|(ticket, _)| ticket.0 <= front + AHEAD);
+        unborn.into_iter().chain(away).min_by_key(|&(ticket, _)| ticket)
     }
 
     /// Whether the next user of a block writes it, as far as is known.

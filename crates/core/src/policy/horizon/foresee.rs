@@ -28,12 +28,8 @@ impl Horizon {
             self.births(nth, seq, known);
         }
         let Known { window, residency, places, .. } = known;
-        if let Some(launch) = window.get(seq).filter(|launch| {
-            launch
-                .exec
-                .is_some_and(|exec| self.writes.get(&exec).map_or(0, |writes| writes.version) < self.habits.version())
-        }) {
-            self.apply(launch, residency, places);
+        if let Some(launch) = window.get(seq) {
+            self.apply_habits(launch, residency, places);
         }
     }
 
@@ -64,21 +60,17 @@ impl Horizon {
             let Some(kernel) = window.attribute(block).map(|launch| launch.kernel) else { return };
             // Of those that are issued later it is known when they are.
             for launch in window.launches().filter(|launch| launch.kernel == kernel) {
-                self.apply(launch, residency, places);
+                self.apply_habits(launch, residency, places);
             }
         }
     }
 
     /// Takes over what is known of a launch's kernel, if that is more than last time.
-    pub(super) fn apply_habits(&mut self, launch: &Issued, known: &mut Known) {
+    pub(super) fn apply_habits(&mut self, launch: &Issued, residency: &mut Residency, places: &Places) {
         let Some(exec) = launch.exec else { return };
-        if self.writes.get(&exec).map_or(0, |writes| writes.version) < self.habits.version() {
-            self.apply(launch, &mut known.residency, &known.places);
+        if self.writes.get(&exec).map_or(0, |writes| writes.version) == self.habits.version() {
+            return;
         }
-    }
-
-    fn apply(&mut self, launch: &Issued, residency: &mut Residency, places: &Places) {
-        let Some(exec) = launch.exec else { return };
         let writes = self.writes.entry(exec).or_default();
         writes.version = self.habits.version();
         for block in self.habits.of(launch).flat_map(AddrRange::blocks) {

@@ -3,7 +3,7 @@
 //! Whose contents nobody needs has no place in this: it counts as free, and is given up when places are filled. Who leaves and will come back unchanged to leave once more leaves a copy
 //! on the host (`copies`), if that is asked for.
 
-use super::{AHEAD, Horizon, SOON, SPARE, UNDER_WAY};
+use super::{Horizon, SOON, SPARE, UNDER_WAY};
 use crate::command::Commands;
 use crate::copies;
 use crate::evict;
@@ -71,10 +71,7 @@ impl Horizon {
         if free >= few || known.invalidate == Invalidate::No {
             return;
         }
-        let front = self.timeline.front().0;
-        let unborn = self.ranks.first(Class::Unborn).filter(|(ticket, _)| ticket.0 <= front + SOON);
-        let away = self.ranks.first(Class::Away).filter(|(ticket, _)| ticket.0 <= front + AHEAD);
-        let Some((wanted, _)) = unborn.into_iter().chain(away).min_by_key(|&(ticket, _)| ticket) else { return };
+        let Some((wanted, _)) = self.next_wanted() else { return };
         let mut more = 2 * few - free;
         while more > 0
             && let Some((_, at)) = self.last(Class::Dead, Class::DeadSaved).filter(|&(ticket, _)| ticket > wanted)
