@@ -24,7 +24,7 @@ use crate::issue::Issue;
 use crate::names::Kind;
 use crate::real::genuine;
 use crate::record::{self, Launched};
-use crate::{idle, link, names, ops, opt, progress, pt, registry};
+use crate::{idle, lead, link, names, ops, opt, progress, pt, registry};
 use deepum_core::event::Launch;
 use deepum_core::exec_id::{Shape, pointer_key};
 use deepum_core::mix::Mix;
@@ -97,6 +97,7 @@ unsafe fn before(what: What, stream: Ptr, per_thread: bool) -> Option<Note> {
     }
     link::start();
     let device = link::current_device();
+    lead::wait(&shared, device, stream, per_thread);
     let begun = record::begin();
     let Some(issue) = Issue::begin(&shared, device, stream, per_thread, || shared.take_seq(device)) else {
         return Some(Note::Uncounted);

@@ -114,8 +114,9 @@ pub struct Engine {
     /// Nothing was told since the engine woke.
     just_awake: bool,
     last_batch: Option<u32>,
-    /// Where the gate stood when last asked.
+    /// Where the policy wanted the gate when last asked, and how many blocks were brought since it first did.
     gate: Option<LaunchSeq>,
+    brought: usize,
     spill: Commands,
 }
 
@@ -186,6 +187,7 @@ impl Engine {
             just_awake: false,
             last_batch: None,
             gate: None,
+            brought: 0,
             spill: Commands::new(),
         }
     }
@@ -382,12 +384,21 @@ impl Engine {
     }
     /// The first launch that shall not start yet: blocks fetched for it are on their way. Launches before it may run; with
     /// nothing, all may. Ask after each step; the answer changes with the commands' outcomes alone, never with the GPU's
-    /// progress past it, so whoever waits for it waits a bounded time.
+    /// progress past it, and not even those keep a launch waiting once as much was brought for it as fits; so whoever waits for it waits a bounded time.
     pub fn gate(&mut self) -> Option<LaunchSeq> {
         let gate = self.policy.gate(&self.known);
-        self.known.counters.gates_closed += u64::from(gate.is_some() && gate != self.gate);
-        self.gate = gate;
-        gate
+        if gate != self.gate {
+            self.known.counters.gates_closed += u64::from(gate.is_some());
+            (self.gate, self.brought) = (gate, 0);
+        }
+        // For whom more was brought than the GPU has room for, it was in vain, and so will be what comes next.
+        gate.filter(|_| self.brought <= self.known.budget)
+    }
+    /// How many launches and copies the program shall be ahead of the GPU at most; with nothing, as many as the driver lets it. Memory that
+    /// the program has handed out again before the GPU was done with it is never free, and its contents move for nothing. Ask after each step; the GPU's progress
+    /// alone lets a program go on that waits for this.
+    pub fn lead(&self) -> Option<u64> {
+        self.policy.lead(&self.known).filter(|_| self.awake)
     }
     /// Every counter.
     pub fn counters(&self) -> &Counters {

@@ -5,11 +5,11 @@ mod world;
 
 use deepum_core::command::{Command, Commands, Why};
 use deepum_core::engine::{Config, Engine};
-use deepum_core::event::{Event, Launch};
+use deepum_core::event::{Event, Launch, Migration, MigrationCause};
 use deepum_core::invalidate::Invalidate;
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::Queues;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Place, StreamSlot, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
 use std::collections::BTreeSet;
 use world::DEVICE;
 
@@ -147,6 +147,34 @@ fn what_a_copy_uses_comes_in_its_place_and_does_not_count_towards_the_degree() {
     scene.moved(0, 30, DEVICE);
     scene.done(4);
     assert_eq!(scene.engine.gate(), Some(LaunchSeq(5)));
+}
+
+/// One block goes as often as it comes, and the other never comes.
+#[test]
+fn a_launch_for_which_as_much_was_brought_as_fits_waits_no_longer() {
+    let mut scene = Scene::awake();
+    scene.alloc(0, 2);
+    scene.launch(1, &[0]);
+    let away = Migration {
+        block: UmBlock(0),
+        bytes: blocks(1),
+        from: DEVICE,
+        to: Place::Host,
+        cause: MigrationCause::Eviction,
+        at: Nanos::ZERO,
+    };
+    let mut brought = 0;
+    while scene.engine.gate() == Some(LaunchSeq(1)) && brought < 2 * FITS {
+        scene.moved(0, 1, DEVICE);
+        scene.tell(&Event::Migrated(away));
+        brought += 1;
+    }
+    assert_eq!(brought, FITS + 1);
+    scene.moved(1, 1, DEVICE);
+    scene.done(1);
+    scene.alloc(10, 1);
+    scene.launch(2, &[10]);
+    assert_eq!(scene.engine.gate(), Some(LaunchSeq(2)), "the next one does");
 }
 
 #[test]

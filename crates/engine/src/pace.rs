@@ -8,6 +8,7 @@
 use crate::sync::atomic::AtomicU32;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// What the device is handed. Valid until the process ends; every function may be called from any thread.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ unsafe impl Send for DeepumHooks {}
 unsafe impl Sync for DeepumHooks {}
 
 type Drive = unsafe extern "C" fn(*const DeepumHooks) -> c_int;
+type Sleep = unsafe extern "C" fn(u64);
 type Serves = unsafe extern "C" fn() -> c_int;
 
 /// What the driver library that is loaded exports under this name.
@@ -90,6 +92,20 @@ pub(crate) fn time() -> Option<unsafe extern "C" fn() -> u64> {
     // SAFETY: by the contract, what is exported under this name has this type.
     export(c"deepumEmuTime")
         .map(|found| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(found) })
+}
+
+/// The calling thread does nothing for so long: in virtual time, where the driver library that is loaded plays a device in it.
+pub fn nap(time: Duration) {
+    static SLEEP: OnceLock<Option<Sleep>> = OnceLock::new();
+    let sleep = SLEEP.get_or_init(|| {
+        // SAFETY: by the contract, what is exported under this name has this type.
+        export(c"deepumEmuSleep").map(|found| unsafe { std::mem::transmute::<*mut c_void, Sleep>(found) })
+    });
+    match sleep {
+        // SAFETY: takes a number, and may be called from any thread of the program's.
+        Some(sleep) => unsafe { sleep(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) },
+        None => std::thread::sleep(time),
+    }
 }
 
 /// Whether the calling thread stands, inside the driver library, for one of another process.

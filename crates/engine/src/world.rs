@@ -21,6 +21,7 @@ use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, LaunchSeq, Place, 
 use deepum_kmod_bridge::{Notice, QueueStats};
 use deepum_protocol::grace::Grace;
 use deepum_protocol::inflight::InFlight;
+use deepum_protocol::page::Page;
 use deepum_protocol::ring::{Consumer, Record, RingError};
 use deepum_protocol::shared::Mode;
 
@@ -39,6 +40,7 @@ pub struct Look {
 #[derive(Debug)]
 pub struct World {
     ring: Consumer<'static>,
+    page: Page,
     pub(crate) progress: Progress,
     /// Since when what was given up is left alone by the GPUs.
     grace: Grace<'static>,
@@ -104,6 +106,7 @@ impl World {
         inputs.ring.shared().set_mode(Mode::Dormant);
         Self {
             ring,
+            page: inputs.page,
             grace: Grace::new(inputs.page.grace(), inputs.page.in_flight()),
             streams: inputs.page.in_flight(),
             progress: Progress::new(inputs.page),
@@ -142,7 +145,9 @@ impl World {
         self.set_mode();
         let shared = self.ring.ring().shared();
         for gpu in &mut self.gpus {
-            gate.set(usize::from(gpu.facts.id.0), gpu.engine.gate(), &shared);
+            let ordinal = usize::from(gpu.facts.id.0);
+            gate.set(ordinal, gpu.engine.gate(), &shared);
+            self.page.set_lead(ordinal, gpu.engine.lead());
         }
         Ok(())
     }

@@ -125,6 +125,21 @@ impl InFlight<'_> {
         LaunchSeq(word.map_or(0, |word| word.load(Ordering::Relaxed) & SEQ))
     }
 
+    /// The newest place of a slot whose last operation the driver has, with a progress write behind it.
+    #[inline]
+    pub fn followed(&self, slot: StreamSlot) -> Option<LaunchSeq> {
+        let word = self.issued.get(usize::from(slot.0))?.load(Ordering::Relaxed);
+        (word & (IN_CALL | BARE) == 0 && !self.is_blind()).then_some(LaunchSeq(word))
+    }
+
+    /// How far the slot's stream is, whichever threads gave it its operations.
+    pub fn stream_is_at(&self, slot: StreamSlot) -> LaunchSeq {
+        let stream = self.stream(slot);
+        let words = self.slots().filter(|&(other, _)| self.stream(other) == stream);
+        let places = words.filter_map(|(other, _)| self.progress.get(usize::from(other.0)));
+        LaunchSeq(places.map(|word| word.load(Ordering::Relaxed)).max().unwrap_or(0))
+    }
+
     /// The slots whose last operation the driver has, and nothing says that it is finished. A stream that is idle after this look has
     /// finished what it says ([`Self::finished`]).
     pub fn bare(&self) -> impl Iterator<Item = (StreamSlot, LaunchSeq)> + '_ {

@@ -20,7 +20,7 @@ use std::ops::Range;
 /// `"DEEPUMPG"`, first byte lowest.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DEEPUMPG");
 /// Version of the layout.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Streams that can be followed.
 pub const SLOTS: usize = 512;
 /// Words of hand-outs: UM blocks of 128 GiB of addresses, one after the other.
@@ -43,11 +43,12 @@ const W_ENDED: usize = 1072;
 const W_BLIND: usize = 1080;
 const W_USED: usize = 1088;
 const W_SEEN: usize = 1096;
+const W_LEADS: usize = 1104;
 const W_ISSUED: usize = 1536;
 const W_STREAMS: usize = W_ISSUED + SLOTS;
 const W_HAND_OUTS: usize = 4096;
 
-const _: () = assert!(W_GATES + MAX_DEVICES <= GPU_WORDS && W_USED + SLOTS / 64 <= W_ISSUED);
+const _: () = assert!(W_GATES + MAX_DEVICES <= GPU_WORDS && W_LEADS + MAX_DEVICES <= W_ISSUED);
 const _: () = assert!(W_STREAMS + SLOTS <= W_HAND_OUTS && WORDS == 69_632);
 
 /// Why a page cannot be used.
@@ -187,6 +188,20 @@ impl Page {
     /// only grow.
     pub fn seen(&self) -> &'static AtomicU64 {
         &self.words[W_SEEN]
+    }
+
+    /// How many places of a device's sequence the program shall be ahead of its GPU at most; nothing if as many as the driver lets it.
+    #[inline]
+    pub fn lead(&self, ordinal: usize) -> Option<u64> {
+        let word = self.range(W_LEADS..W_LEADS + MAX_DEVICES).get(ordinal)?;
+        Some(word.load(Ordering::Relaxed)).filter(|&lead| lead > 0)
+    }
+
+    /// Says so.
+    pub fn set_lead(&self, ordinal: usize, lead: Option<u64>) {
+        if let Some(word) = self.range(W_LEADS..W_LEADS + MAX_DEVICES).get(ordinal) {
+            word.store(lead.unwrap_or(0), Ordering::Relaxed);
+        }
     }
 
     /// Which operations are under way.

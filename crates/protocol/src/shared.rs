@@ -80,6 +80,8 @@ shim_counters! {
     GateWaits = "gate_waits",
     /// Copies and memsets of managed memory; each has a place in the sequence.
     Copies = "copies",
+    /// Launches before which the program waited, because it was further ahead of the GPU than the engine wants it to be.
+    LaunchesHeld = "launches_held",
 }
 
 /// The shared words of one ring.

@@ -152,7 +152,7 @@ fn play<T: Thinks>(
         let hand = mind.next();
         let others = [
             hand.map(|(at, direction)| (at, Next::Hand(direction as u8))),
-            host.next(now, &gpu).map(|at| (at, Next::Host)),
+            host.next(now, mind.thinks.lead(), &gpu).map(|at| (at, Next::Host)),
         ];
         let other = others.into_iter().flatten().min();
         let next = gpu.next(now, &setup.profile).map(|at| (at, Next::Gpu)).into_iter().chain(other).min();

@@ -134,6 +134,7 @@ impl Engine {
         match (to_device, ok) {
             (true, true) => {
                 known.residency.fetched(at);
+                self.brought += 1;
                 known.holds();
             }
             (false, true) => {

@@ -150,6 +150,10 @@ impl Timeline {
     pub fn has_predicted(&self) -> bool {
         self.points.len() > self.issued
     }
+    /// Whether this many launches beyond those issued are known.
+    pub fn foresees(&self, launches: u64) -> bool {
+        (self.points.len() - self.issued) as u64 >= launches
+    }
     /// The point of this number, if there is one.
     pub fn find(&self, ticket: Ticket) -> Option<Nth> {
         self.points.binary_search_by_key(&ticket, |point| point.ticket).ok().map(Nth)

@@ -57,6 +57,9 @@ const UNDER_WAY: usize = 32;
 /// Blocks kept free for what nobody expected, if that is no more than a sixteenth.
 const SPARE: usize = 32;
 
+/// While memory is short, the program is so many launches and copies ahead of the GPU at most.
+const LEAD: u64 = 32;
+
 /// Points walked at most for one event: many enough to get ahead of any program.
 const WALK: usize = 64;
 
@@ -284,6 +287,9 @@ impl Policy for Horizon {
         let lacking = [Class::Coming, Class::Away, Class::Unborn];
         let first = lacking.into_iter().filter_map(|class| self.ranks.first(class)).min()?.0;
         self.timeline.issued_at(self.timeline.find(first)?)
+    }
+    fn lead(&self, known: &Known) -> Option<u64> {
+        (self.timeline.foresees(LEAD) && self.over(0, known).is_some()).then_some(LEAD)
     }
     fn learned(&self) -> Option<(u32, &Tables)> {
         Some((1, &self.learner.tables))

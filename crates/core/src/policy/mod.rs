@@ -78,6 +78,10 @@ pub trait Policy: Send + fmt::Debug {
     fn gate(&mut self, _known: &Known) -> Option<LaunchSeq> {
         None
     }
+    /// How many launches and copies the program had better be ahead of the GPU at most; nothing if it does not matter.
+    fn lead(&self, _known: &Known) -> Option<u64> {
+        None
+    }
     /// The number of the rules it learns by, and what it has learned; nothing if it learns nothing.
     fn learned(&self) -> Option<(u32, &Tables)> {
         None

@@ -4,7 +4,8 @@
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use deepum_emu_device::machine::machine;
+use deepum_core::units::Nanos;
+use deepum_emu_device::machine::{Cost, machine};
 use deepum_emu_device::pace::DeepumHooks;
 use deepum_emu_device::uvm::{door, remote};
 use deepum_emu_device::watch::{self, DeepumWatch};
@@ -134,6 +135,18 @@ pub fn count_refusal() {
             Ok(())
         });
     }
+}
+
+/// The calling thread does nothing for so many virtual nanoseconds.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub extern "C" fn deepumEmuSleep(ns: u64) {
+    guarded((), || {
+        if let Ok(machine) = machine() {
+            // A device that was lost meanwhile says so in the program's own calls.
+            let _ = machine.call(Cost::Nap(Nanos(ns)), |_| Ok(()));
+        }
+    });
 }
 
 /// The host clock in virtual nanoseconds; 0 without a device.

@@ -68,6 +68,8 @@ pub enum Cost {
     Call,
     /// A kernel launch.
     Launch,
+    /// The program waits for so long by itself.
+    Nap(Nanos),
 }
 
 impl Machine {
@@ -112,6 +114,7 @@ impl Machine {
                 Cost::Free => Nanos::ZERO,
                 Cost::Call => self.profile.call_cost,
                 Cost::Launch => self.profile.launch_cost,
+                Cost::Nap(time) => time,
             };
             if call.turn.is_some() {
                 call.state.host += cost;

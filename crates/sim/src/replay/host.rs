@@ -54,10 +54,13 @@ impl<'a> Host<'a> {
         self.steps.iter().filter(|step| matches!(step.does, Does::Issue(_))).count() as u64
     }
 
-    /// When it goes on, if it does not wait for the GPU.
-    pub(super) fn next(&self, now: Nanos, gpu: &Gpu<'_>) -> Option<Nanos> {
-        let waits = match self.steps.get(self.at)?.does {
-            Does::Issue(_) => gpu.queued() >= self.queue,
+    /// When it goes on, if it does not wait for the GPU; with a launch, `lead` launches and copies ahead of it at most.
+    pub(super) fn next(&self, now: Nanos, lead: Option<u64>, gpu: &Gpu<'_>) -> Option<Nanos> {
+        let waits = match &self.steps.get(self.at)?.does {
+            Does::Issue(work) => {
+                let lead = lead.filter(|_| work.what != What::Copy).and_then(|lead| usize::try_from(lead).ok());
+                gpu.queued() >= lead.map_or(self.queue, |lead| lead.min(self.queue))
+            }
             Does::Wait => !gpu.idle(),
             Does::Alloc(_) | Does::Free(_) | Does::PtBlock { .. } | Does::Iteration => false,
         };

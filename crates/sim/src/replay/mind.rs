@@ -29,6 +29,10 @@ pub(super) trait Thinks {
     fn hand_over(&mut self, out: &mut Commands, queues: &mut Queues, free: usize);
     /// The first launch that shall not start yet. `moving`: whether a hand has something in it.
     fn gate(&mut self, moving: bool) -> Option<LaunchSeq>;
+    /// How many launches and copies the program shall be ahead of the GPU at most.
+    fn lead(&self) -> Option<u64> {
+        None
+    }
     /// Whether it wants to be told of launches.
     fn awake(&self) -> bool;
 }
@@ -42,6 +46,9 @@ impl Thinks for Engine {
     }
     fn gate(&mut self, _moving: bool) -> Option<LaunchSeq> {
         Self::gate(self)
+    }
+    fn lead(&self) -> Option<u64> {
+        Self::lead(self)
     }
     fn awake(&self) -> bool {
         Self::awake(self)

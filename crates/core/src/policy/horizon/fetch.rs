@@ -8,7 +8,7 @@ use crate::copies;
 use crate::horizon::ranks::Class;
 use crate::horizon::timeline::{Does, Nth, ordinal};
 use crate::known::Known;
-use crate::residency::{Ask, Handle, Ticket};
+use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::LaunchSeq;
 
 impl Horizon {
@@ -37,8 +37,9 @@ impl Horizon {
             }
             let by = self.launch_at(nth);
             known.counters.prefetch_asked += 1;
-            let (block, duplicated) = (known.residency.get(at).block, known.residency.get(at).duplicated);
-            if !(duplicated && self.is_written(at) && copies::own(at, by, known, out)) {
+            let Block { block, duplicated, empty, .. } = *known.residency.get(at);
+            // What has no contents is going to be written.
+            if !(duplicated && (empty || self.is_written(at)) && copies::own(at, by, known, out)) {
                 out.push(Command::Fetch { block, why: Why::Predicted { by } });
                 known.residency.set_ask(at, Ask::Predicted);
                 known.residency.asked(at);
