@@ -16,9 +16,9 @@
 
 use crate::units::{Bytes, ExecId};
 
-/// Most records of one entry. Assumption: no execution ID of a training step has more contexts that
-/// matter; the scan stays under 1 KiB.
-pub const RECORDS: usize = 64;
+/// Most records of one entry. What comes in turn and is one more than there is room for is never found again, and the prediction ends there: GPT-2 XL has a launch with 106
+/// contexts an iteration (`examples/gpt2_xl.py`). With all of them the scan goes over 16 KiB.
+pub const RECORDS: usize = 1024;
 
 /// No execution ID.
 pub(super) const NONE: u32 = u32::MAX;

@@ -317,7 +317,7 @@ fn read_exec(words: &mut Words<'_>, count: u32, ids: u32) -> Result<ExecTable, S
         last = current;
         number("predecessor of a record", c.into(), !contexts.contains(&[a, b, c]), "the same context twice")?;
         contexts.push([a, b, c]);
-        number("records of an execution ID:", contexts.len() as u64, contexts.len() <= RECORDS, "at most 64")?;
+        number("records of an execution ID:", contexts.len() as u64, contexts.len() <= RECORDS, "at most 1,024")?;
         exec.put(ExecId(current), Record { before: [a, b, c], next: ExecId(next) });
     }
     Ok(exec)
