@@ -61,6 +61,8 @@ pub enum Does {
 struct Use {
     at: Handle,
     point: Ticket,
+    /// That of the point, or [`NIL`].
+    exec: u32,
     does: Does,
     /// Of the same block.
     before: u32,
@@ -216,7 +218,7 @@ impl Timeline {
         if self.chains.len() <= at.index() {
             self.chains.resize(at.index() + 1, Chain { first: NIL, last: NIL });
         }
-        let ticket = self.points[nth].ticket;
+        let Point { ticket, exec, .. } = self.points[nth];
         // Most are added behind all others of the block; a stray's come near the front.
         let Chain { first, last } = self.chains[at.index()];
         let (mut before, mut after) = (last, NIL);
@@ -233,7 +235,7 @@ impl Timeline {
             }
         }
         self.begins_anew(after, -1);
-        let new = Use { at, point: ticket, does, before, after, beside: self.points[nth].first };
+        let new = Use { at, point: ticket, exec: exec.map_or(NIL, |exec| exec.0), does, before, after, beside: self.points[nth].first };
         let id = self.put(new);
         self.points[nth].first = id;
         match before {
@@ -269,8 +271,8 @@ impl Timeline {
     pub fn learn(&mut self, at: Handle, exec: ExecId, does: Does) {
         let mut id = self.first(at);
         while id != NIL {
-            let Use { point, after, .. } = self.uses[id as usize];
-            if self.find(point).is_some_and(|Nth(nth)| self.points[nth].exec == Some(exec)) {
+            let Use { exec: user, after, .. } = self.uses[id as usize];
+            if user == exec.0 {
                 self.does_more(id, does);
             }
             id = after;

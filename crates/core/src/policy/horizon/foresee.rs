@@ -44,8 +44,10 @@ impl Horizon {
             self.timeline.add(nth, at, Does::Fills);
             residency.note(at);
             if let Some((exec, number)) = launch.exec.zip(places.number(block)) {
-                self.writes.entry(exec).or_default().blocks.insert(number, Does::Fills);
-                self.timeline.learn(at, exec, Does::Fills);
+                let known = self.writes.entry(exec).or_default().blocks.insert(number, Does::Fills);
+                if known != Some(Does::Fills) {
+                    self.timeline.learn(at, exec, Does::Fills);
+                }
             }
             self.habits.writes_block(launch, block);
         }
