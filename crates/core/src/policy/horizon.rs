@@ -60,6 +60,11 @@ const SPARE: usize = 32;
 /// While memory is short, the program is so many launches and copies ahead of the GPU at most.
 const LEAD: u64 = 32;
 
+/// Trust in the tables: one more for each launch that they foretold, up to the first, [`WRONG`] less for one that they did not; nothing is predicted with less than [`ENOUGH`].
+const MOST_TRUST: u32 = 64;
+const WRONG: u32 = 8;
+const ENOUGH: u32 = 32;
+
 /// Points walked at most for one event: many enough to get ahead of any program.
 const WALK: usize = 64;
 
@@ -84,6 +89,8 @@ pub struct Horizon {
     issued: History,
     predicted: History,
     last_issued: LaunchSeq,
+    /// How often the tables said of late what comes next.
+    trust: u32,
     doubt: Doubt,
     habits: Habits,
     /// What launches write, as far as is known, and with what knowledge of habits.
@@ -107,6 +114,7 @@ impl Horizon {
             issued: History::default(),
             predicted: History::default(),
             last_issued: LaunchSeq(0),
+            trust: 0,
             doubt: Doubt::default(),
             habits: Habits::default(),
             writes: Map::default(),
@@ -180,6 +188,8 @@ impl Policy for Horizon {
     fn launch(&mut self, seq: LaunchSeq, known: &mut Known, _out: &mut Commands) {
         let Some(exec) = known.window.get(seq).map(|launch| launch.exec) else { return };
         if let Some(exec) = exec {
+            let right = self.learner.tables.exec.next(self.issued) == Some(exec);
+            self.trust = if right { MOST_TRUST.min(self.trust + 1) } else { self.trust.saturating_sub(WRONG) };
             self.learner.tables.exec.learn(self.issued, exec);
         }
         self.issued.push(exec);

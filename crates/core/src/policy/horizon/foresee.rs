@@ -4,7 +4,7 @@
 //! the first launch that names memory that was handed out fills it, and from write faults; otherwise it is taken to read.
 //! Not here: blocks that a table names and the program does not have yet. They are passed over, and fault.
 
-use super::{Horizon, WALK};
+use super::{ENOUGH, Horizon, WALK};
 use crate::correlate::Places;
 use crate::horizon::timeline::{Does, Nth};
 use crate::known::Known;
@@ -116,6 +116,11 @@ impl Horizon {
 
     /// Goes on with what the tables say follows.
     pub(super) fn walk(&mut self, known: &mut Known) {
+        if self.trust < ENOUGH {
+            let residency = &mut known.residency;
+            self.timeline.take_back(|at| residency.note(at));
+            return;
+        }
         for _ in 0..WALK {
             if !self.timeline.has_room() {
                 return;
