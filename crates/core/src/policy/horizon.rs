@@ -58,7 +58,7 @@ const UNDER_WAY: usize = 32;
 const SPARE: usize = 32;
 
 /// While memory is short, the program is so many launches and copies ahead of the GPU at most.
-const LEAD: u64 = 32;
+const LEAD: u64 = 64;
 
 /// Trust in the tables: one more for each launch that they foretold, up to the first, [`WRONG`] less for one that they did not; nothing is predicted with less than [`ENOUGH`].
 const MOST_TRUST: u32 = 64;
@@ -298,8 +298,8 @@ impl Policy for Horizon {
         let first = lacking.into_iter().filter_map(|class| self.ranks.first(class)).min()?.0;
         self.timeline.issued_at(self.timeline.find(first)?)
     }
-    fn lead(&self, known: &Known) -> Option<u64> {
-        (self.timeline.foresees(LEAD) && self.over(0, known).is_some()).then_some(LEAD)
+    fn lead(&self, _known: &Known) -> Option<u64> {
+        self.timeline.foresees(LEAD).then_some(LEAD)
     }
     fn learned(&self) -> Option<(u32, &Tables)> {
         Some((1, &self.learner.tables))
