@@ -9,7 +9,9 @@ use deepum_core::event::{Event, Launch, Migration, MigrationCause};
 use deepum_core::invalidate::Invalidate;
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::Queues;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock};
+use deepum_core::units::{
+    AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
+};
 use std::collections::BTreeSet;
 use world::DEVICE;
 

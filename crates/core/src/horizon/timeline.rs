@@ -235,7 +235,15 @@ impl Timeline {
             }
         }
         self.begins_anew(after, -1);
-        let new = Use { at, point: ticket, exec: exec.map_or(NIL, |exec| exec.0), does, before, after, beside: self.points[nth].first };
+        let new = Use {
+            at,
+            point: ticket,
+            exec: exec.map_or(NIL, |exec| exec.0),
+            does,
+            before,
+            after,
+            beside: self.points[nth].first,
+        };
         let id = self.put(new);
         self.points[nth].first = id;
         match before {
