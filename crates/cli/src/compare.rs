@@ -51,13 +51,13 @@ pub struct CompareArgs {
     #[arg(long, value_name = "MANIFEST", conflicts_with_all = ["policies", "gpu", "budget", "json", "keep", "command"])]
     table: Option<PathBuf>,
     /// With --table: where results are kept, and looked for, and the document is written; relative to the current folder [default: out/networks]
-    #[arg(long, value_name = "DIR", requires = "table")]
+    #[arg(long, value_name = "DIR", requires = "table", conflicts_with = "command")]
     out: Option<PathBuf>,
     /// With --table: programs that run at a time [default: 2]
-    #[arg(long, value_name = "N", requires = "table", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "N", requires = "table", conflicts_with = "command", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
     /// With --table: the Python that has PyTorch [default: .venv/bin/python of the repository]
-    #[arg(long, value_name = "FILE", requires = "table")]
+    #[arg(long, value_name = "FILE", requires = "table", conflicts_with = "command")]
     python: Option<PathBuf>,
     /// The program and its arguments
     #[arg(required_unless_present = "table", trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]

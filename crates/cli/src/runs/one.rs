@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
     pub outcome: Outcome,
-    /// How it ended and what it said last, if it did not end well.
+    /// How it ended and what it said last, if it did not end well; why there is no bound, if that was asked for.
     pub words: String,
     /// Of a steady iteration; so are faults and bytes. The least that one takes, where that was asked for.
     pub seconds: Option<f64>,
@@ -135,7 +135,14 @@ impl Bench {
             None => None,
         };
         let (seconds, moves_alone) = match &trace {
-            Some(trace) if outcome == Outcome::Ok => bound_seconds(trace, &run.device)?.map(Some).into(),
+            // Of some programs no bound can be stated, which is an answer.
+            Some(trace) if outcome == Outcome::Ok => match bound_seconds(trace, &run.device) {
+                Ok([kept, moves]) => (Some(kept), Some(moves)),
+                Err(why) => {
+                    words = format!("{why:#}");
+                    (None, None)
+                }
+            },
             Some(_) => (None, None),
             None => (row.steady_seconds_per_iteration, None),
         };

@@ -6,6 +6,7 @@ use super::verdict::Verdict;
 use crate::rows::Outcome;
 use crate::runs::{Made, Measured, Mode, Setting, spoken};
 use deepum_core::units::Bytes;
+use std::collections::BTreeSet;
 
 /// Writes it.
 pub fn document(manifest: &Manifest, points: &[Point<'_>], made: &Made, setting: &Setting) -> String {
@@ -183,7 +184,14 @@ impl View<'_> {
                 ]);
             }
         }
-        format!("\n## {}, batch {}\n\n{}", network.name, network.batch, table(&rows))
+        let points = self.points.iter().filter(|point| point.network.id == network.id);
+        let why: BTreeSet<&str> = points
+            .filter_map(|point| self.made.runs.get(&point.bound))
+            .map(|measured| measured.words.as_str())
+            .filter(|words| !words.is_empty())
+            .collect();
+        let why: String = why.iter().map(|why| format!("\nNo bound: {why}.\n")).collect();
+        format!("\n## {}, batch {}\n\n{}{why}", network.name, network.batch, table(&rows))
     }
 
     fn foot(&self) -> String {
@@ -282,5 +290,12 @@ mod tests {
             assert!(text.contains(&line), "{line}\nis not in\n{text}");
         }
         assert!(text.contains("held in 0 of 1 lines. These miss it:"), "{text}");
+        assert!(!text.contains("No bound:"), "{text}");
+
+        let none = Measured { outcome: Outcome::Ok, words: "it never repeats".to_owned(), ..Measured::default() };
+        made.runs.insert(points[0].bound.clone(), none);
+        let text = document(&manifest, &points, &made, &setting);
+        assert!(text.contains("\nNo bound: it never repeats.\n"), "{text}");
+        assert!(text.contains("|  | `horizon` | 2.000 | 50.0 % | – | – | 3.00 | 1.00 | 13 % |\n"), "{text}");
     }
 }
