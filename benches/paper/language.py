@@ -23,4 +23,4 @@ def task(args, kind, config):
         steps[0]()
         return loss
 
-    return Task([list(model.parameters())], lambda group: torch.optim.AdamW(group, lr=1e-4), iterate)
+    return Task([[p for p in model.parameters() if p.requires_grad]], lambda group: torch.optim.AdamW(group, lr=1e-4), iterate)

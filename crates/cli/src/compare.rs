@@ -2,21 +2,24 @@
 //!
 //! The program runs plain (no shim), under each policy, and on the same device with unlimited
 //! memory, which is the ideal. All on an emulated device: there, times are virtual, and
-//! "unlimited" exists. What each run did is read from the device's flight log, so the program needs no marks.
+//! "unlimited" exists. What each run did is read from the device's flight log, so the program needs no marks. With `--table` it is several programs,
+//! each with several amounts of memory, and a document ([`table`]).
+
+mod table;
 
 use crate::child::{self, Watched, last_words};
 use crate::gpu::{DEFAULT_PROFILE, Gpu};
 use crate::launch::{Launch, budget, policies};
 use crate::libraries::Libraries;
 use crate::progress::Progress;
-use crate::rows::{Outcome, Row, argument_line, gain_line, table};
+use crate::rows::{self, Outcome, Row, argument_line, gain_line};
 use crate::say::say;
 use anyhow::{Context, Result, bail};
 use deepum_emu_device::log::FlightLog;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,13 +46,33 @@ pub struct CompareArgs {
     json: bool,
     /// Leave each run's output and flight log in this folder
     #[arg(long, value_name = "DIR")]
-    keep: Option<std::path::PathBuf>,
+    keep: Option<PathBuf>,
+    /// Instead of one program the networks of this manifest, such as benches/networks/manifest.toml, each with less and less memory; writes a document
+    #[arg(long, value_name = "MANIFEST", conflicts_with_all = ["policies", "gpu", "budget", "json", "keep", "command"])]
+    table: Option<PathBuf>,
+    /// With --table: where results are kept, and looked for, and the document is written; relative to the current folder [default: out/networks]
+    #[arg(long, value_name = "DIR", requires = "table", conflicts_with = "command")]
+    out: Option<PathBuf>,
+    /// With --table: programs that run at a time [default: 2]
+    #[arg(long, value_name = "N", requires = "table", conflicts_with = "command", value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: Option<u16>,
+    /// With --table: the Python that has PyTorch [default: .venv/bin/python of the repository]
+    #[arg(long, value_name = "FILE", requires = "table", conflicts_with = "command")]
+    python: Option<PathBuf>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(required_unless_present = "table", trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
 pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
+    if let Some(manifest) = &args.table {
+        return table::table(&table::Asked {
+            manifest,
+            out: args.out.as_deref().unwrap_or(Path::new("out/networks")),
+            jobs: usize::from(args.jobs.unwrap_or(2)),
+            python: args.python.as_deref(),
+        });
+    }
     let Gpu::Emulated(spec) = &args.gpu else {
         bail!(
             "compare needs virtual time and unlimited memory, which only an emulated device has; allowed: --gpu emu:PROFILE"
@@ -114,7 +137,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
         say(&format!("{}\n", json!({ "schema": "deepum-compare/1", "gpu": args.gpu.to_string(), "rows": rows })))?;
     } else {
         let lines = [gain_line(&rows), argument_line(&rows)].into_iter().flatten();
-        say(&format!("{}{}", table(&rows), lines.collect::<String>()))?;
+        say(&format!("{}{}", rows::table(&rows), lines.collect::<String>()))?;
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

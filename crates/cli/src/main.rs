@@ -15,6 +15,7 @@ mod paper;
 mod progress;
 mod replay;
 mod rows;
+mod runs;
 mod say;
 mod source;
 mod status;

@@ -15,17 +15,18 @@ mod trace;
 use crate::progress::Progress;
 use crate::rows::Outcome;
 use crate::say::say;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use compat::{Compat, Mistake};
 use deepum_core::units::Bytes;
-use deepum_model::Ssd;
+use deepum_emu_device::config::Config as Device;
+use deepum_model::{Profile, Ssd};
 use gpu::{COMPAT, Gpu};
-use life::{Life, Otherwise, Placement};
+use life::{Life, Otherwise, Placement, UNLIMITED};
 use policy::Policy;
 use row::{Row, table};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use trace::Trace;
 
@@ -149,6 +150,24 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
     }
     let failed = rows.iter().any(|row| row.outcome == Outcome::Failed);
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Seconds that an iteration of a recorded program takes at least on an emulated device, whoever moves its tensors (`docs/bound.md`): with copies
+/// kept, and with moves alone.
+///
+/// # Errors
+/// A trace that cannot be read, or a program for which no bound can be stated.
+pub fn bound_seconds(trace: &Path, device: &str) -> Result<[f64; 2]> {
+    let device = Device::parse(device, &Profile::NAMES)?;
+    let otherwise =
+        Otherwise { host: None, ssd: None, link: None, iterations: ITERATIONS, placement: None, saving: false };
+    let life = Life::new(&device, &otherwise)?;
+    let recorded = Trace::File(trace.to_owned()).open(ITERATIONS, UNLIMITED)?.last_iteration()?;
+    let seconds = |copies_kept| -> Result<f64> {
+        let bound = life.bound(&recorded, copies_kept).map_err(anyhow::Error::msg).context("no bound")?;
+        Ok(bound.0 as f64 / 1e9)
+    };
+    Ok([seconds(true)?, seconds(false)?])
 }
 
 fn in_life(args: &ReplayArgs, life: &Life) -> Result<Vec<Row>> {

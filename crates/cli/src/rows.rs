@@ -1,7 +1,7 @@
 //! What one run did, as a row of the comparison.
 //!
 //! Iterations are found from the launch stream itself (`iterations`). The first one teaches the tables and is not the result, so it
-//! stands apart; *steady* is the mean from the third on.
+//! stands apart; *steady* is the mean from the third on, or from a later one where that is asked for.
 
 use crate::columns::columns;
 use crate::iterations;
@@ -9,8 +9,8 @@ use deepum_core::units::Bytes;
 use deepum_emu_device::log::{FlightLog, layout::Entry};
 use serde::{Deserialize, Serialize};
 
-/// Iterations before this one (counted from 0) are warm-up.
-const STEADY_FROM: usize = 2;
+/// Iterations that are warm-up, where nothing else is said.
+const WARM_UP: usize = 2;
 
 /// How a run ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -84,11 +84,16 @@ impl At {
 impl Row {
     /// `iterations`: how many there were, where that is known.
     pub fn new(policy: &str, outcome: Outcome, log: &FlightLog, iterations: Option<usize>) -> Self {
+        Self::after(WARM_UP, policy, outcome, log, iterations)
+    }
+
+    /// The same, steady after so many iterations of warm-up.
+    pub fn after(warm_up: usize, policy: &str, outcome: Outcome, log: &FlightLog, iterations: Option<usize>) -> Self {
         let totals = &log.totals;
         // A run that broke off has no iterations worth comparing.
         let bounds = if outcome == Outcome::Ok { bounds(&log.entries, iterations) } else { Vec::new() };
-        let steady = (bounds.len() > STEADY_FROM + 1).then(|| (bounds[STEADY_FROM], bounds[bounds.len() - 1]));
-        let steady_count = bounds.len().saturating_sub(STEADY_FROM + 1) as f64;
+        let steady = (bounds.len() > warm_up + 1).then(|| (bounds[warm_up], bounds[bounds.len() - 1]));
+        let steady_count = bounds.len().saturating_sub(warm_up + 1) as f64;
         let per_steady =
             |field: fn(&At) -> u64| steady.map(|(from, to)| (field(&to) - field(&from)) as f64 / steady_count);
         let first = (bounds.len() > 1).then(|| (bounds[0], bounds[1]));

@@ -1,12 +1,10 @@
 //! `deepum paper`: the evaluation of the DeepUM paper (ASPLOS'23), regenerated on the emulated device.
 //!
-//! `manifest` says what is measured and what the paper says, `plan` makes rows of it and `run` the runs they need, `pool` carries those out
-//! (`one` by one, or as a `search`) and keeps them (`store`), `report` writes the document and judges it (`limits`, `reasons`).
-//! Nothing here decides a figure: those come from the flight log of the device and the status of the engine.
+//! `manifest` says what is measured and what the paper says, `plan` makes rows of it and `run` the runs they need, `pool` has those carried out
+//! (`crate::runs`, or as a `search`), `report` writes the document and judges it (`limits`, `reasons`).
 
 mod limits;
 mod manifest;
-mod one;
 mod plan;
 mod pool;
 mod reasons;
@@ -14,22 +12,14 @@ mod report;
 mod run;
 mod search;
 mod sections;
-mod store;
 
-use crate::libraries::Libraries;
+use crate::runs::{Bench, Store};
 use crate::say::say;
-use crate::source::{commit, repository};
-use anyhow::{Context, Result, bail, ensure};
-use deepum_emu_device::config::Config;
-use deepum_model::Profile;
+use crate::source::repository;
+use anyhow::{Context, Result};
 use manifest::Manifest;
-use one::Bench;
-use report::Setting;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// The document, in the folder of results and in the repository.
 const DOCUMENT: &str = "deepum-paper.md";
@@ -69,68 +59,27 @@ pub fn paper(args: &PaperArgs) -> Result<ExitCode> {
         say(&rows.iter().map(|row| row.id.clone() + "\n").collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let python = args.python.clone().unwrap_or_else(|| root.join(".venv/bin/python"));
-    let versions = versions(&python)?;
-    let libraries = Libraries::find()?;
-    let deepum = std::env::current_exe().context("cannot tell where the deepum executable is")?;
-    let build = store::fingerprint(&versions, &deciding_files(&libraries, &scripts, &python, &deepum)?)?;
-    let store = store::Store::open(&args.out, &build)?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
-    }
-    let bench = Bench { libraries: &libraries, scripts, python, deepum, interrupted: &interrupted };
+    let networks = manifest.networks.iter().map(|network| network.script.as_str());
+    let bench = Bench::open(&root, scripts, networks, args.python.as_deref())?;
+    let store = Store::open(&args.out, &bench.build)?;
     let done = pool::carry_out(&manifest, &rows, &bench, &store, usize::from(args.jobs))?;
 
-    let setting = Setting { command: command_line(args), commit: commit(&root), build, versions };
+    let setting = bench.setting(&root, command_line(args));
     let document = report::document(&manifest, &rows, &done, &setting);
     let path = args.out.join(DOCUMENT);
     std::fs::write(&path, &document.text).with_context(|| format!("cannot write {}", path.display()))?;
     let mut places = vec![path];
-    if args.only.is_empty() && !args.smoke && done.failures.is_empty() {
+    if args.only.is_empty() && !args.smoke && done.made.failures.is_empty() {
         let published = root.join("docs/results").join(DOCUMENT);
         std::fs::write(&published, &document.text).with_context(|| format!("cannot write {}", published.display()))?;
         places.push(published);
     }
-    done.failures.iter().for_each(|failure| eprintln!("deepum: failed: {failure}"));
+    done.made.failures.iter().for_each(|failure| eprintln!("deepum: failed: {failure}"));
     let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-    let last = format!("{} runs made, {} in all; written: {}\n", done.fresh, done.runs.len(), places.join(", "));
+    let last =
+        format!("{} runs made, {} in all; written: {}\n", done.made.fresh, done.made.runs.len(), places.join(", "));
     say(&(document.summary + &last))?;
-    Ok(if done.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// The files that decide a run's figures, beside the run itself: the libraries it runs on, what counts, its scripts.
-fn deciding_files(libraries: &Libraries, scripts: &Path, python: &Path, deepum: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = vec![deepum.to_owned(), libraries.path("libdeepum.so")?, libraries.path("libdeepum_emu_node.so")?];
-    let mut vendor: Vec<PathBuf> = std::fs::read_dir(libraries.vendor_links()?)?
-        .map(|entry| Ok(entry?.path().canonicalize()?))
-        .collect::<Result<_>>()?;
-    let mut sources: Vec<PathBuf> =
-        std::fs::read_dir(scripts)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
-    sources.retain(|path| path.extension().is_some_and(|extension| extension == "py"));
-    vendor.append(&mut sources);
-    vendor.sort();
-    vendor.dedup();
-    files.append(&mut vendor);
-    // What `scripts/setup` made the environment from: more than the versions tell.
-    files.extend(python.ancestors().nth(2).map(|venv| venv.join(".stamp")).filter(|stamp| stamp.is_file()));
-    Ok(files)
-}
-
-/// Versions of what the networks come from; asks no GPU.
-fn versions(python: &Path) -> Result<String> {
-    const ASK: &str = "import importlib.metadata as m, platform
-print('Python', platform.python_version(), *(', %s %s' % (n, m.version(n)) for n in ('torch', 'transformers')), sep=' ')";
-    let asked = Command::new(python).args(["-c", ASK]).output().with_context(|| {
-        format!("cannot start {}; scripts/setup makes it, or --python names another", python.display())
-    })?;
-    ensure!(
-        asked.status.success(),
-        "{} lacks torch or transformers: {}",
-        python.display(),
-        String::from_utf8_lossy(&asked.stderr).lines().last().unwrap_or_default()
-    );
-    Ok(String::from_utf8_lossy(&asked.stdout).trim().replace(" ,", ","))
+    Ok(if done.made.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// How to regenerate the document.
@@ -143,11 +92,4 @@ fn command_line(args: &PaperArgs) -> String {
         text += &format!(" --only {}", args.only.join(","));
     }
     text
-}
-
-/// Host memory of a device, in bytes.
-fn host_memory(device: &str) -> Result<u64> {
-    let config = Config::parse(device, &Profile::NAMES)?;
-    let Ok(profile) = Profile::named(&config.profile) else { bail!("no profile {}", config.profile) };
-    Ok(config.host.unwrap_or(profile.host_memory).get())
 }

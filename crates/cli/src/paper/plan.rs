@@ -1,7 +1,8 @@
 //! Which rows there are, and which runs each of them needs. A *row* is one line of the document; `--only` picks rows.
 
 use super::manifest::{Manifest, Network};
-use super::run::{AS_IS, Mode, Run};
+use super::run::AS_IS;
+use crate::runs::{Mode, Run};
 use anyhow::{Result, bail};
 
 /// The parts of the document, in its order.
@@ -164,9 +165,7 @@ impl Manifest {
             for remedy in &self.remedies.remedies {
                 let mut runs = Vec::new();
                 if !network.no_remedy.contains_key(remedy) {
-                    let mut run = self.run(network, batch, Mode::Plain);
-                    run.args.extend(["--remedy".to_owned(), remedy.clone()]);
-                    runs.push(run);
+                    runs.push(self.run(network, batch, Mode::Plain).remedied(remedy));
                 }
                 runs.extend([Mode::Demand, Mode::DeepUm, Mode::Unlimited].map(|mode| self.run(network, batch, mode)));
                 add(Section::Remedies, network, batch, remedy.clone(), runs);
@@ -213,8 +212,8 @@ pub fn choose(rows: Vec<Row>, only: &[String]) -> Result<Vec<Row>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::one::Bench;
     use super::*;
+    use crate::runs::Bench;
     use std::collections::BTreeSet;
     use std::path::Path;
 

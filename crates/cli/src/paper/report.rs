@@ -2,24 +2,12 @@
 
 use super::limits::{self, Verdict};
 use super::manifest::Manifest;
-use super::one::Measured;
 use super::plan::{Row, Section};
-use super::pool::{Done, spoken};
+use super::pool::Done;
 use super::reasons::Reasons;
-use super::run::{Mode, Run};
 use super::sections;
 use crate::rows::Outcome;
-use deepum_emu_device::config::Config;
-use deepum_model::Profile;
-
-/// What the document says about where it comes from.
-#[derive(Debug)]
-pub struct Setting {
-    pub command: String,
-    pub commit: String,
-    pub build: String,
-    pub versions: String,
-}
+use crate::runs::{Measured, Mode, Run, Setting, spoken};
 
 /// The document, and its limits for the terminal.
 #[derive(Debug)]
@@ -53,7 +41,7 @@ pub struct Part {
 impl View<'_> {
     /// What a run measured, if it was made and came to its end.
     pub fn measured(&self, run: &Run) -> Option<&Measured> {
-        self.done.runs.get(run)
+        self.done.made.runs.get(run)
     }
 
     /// Seconds of a steady iteration.
@@ -68,10 +56,7 @@ impl View<'_> {
 
     /// Share of an iteration for which the busier direction of the link is busy.
     pub fn link_share(&self, run: &Run) -> Option<f64> {
-        let config = Config::parse(&run.device, &Profile::NAMES).ok()?;
-        let profile = Profile::scaled(&config.profile, &config.scale).ok()?;
-        let m = self.measured(run)?;
-        Some((m.bytes_h2d? / profile.h2d_bandwidth).max(m.bytes_d2h? / profile.d2h_bandwidth) / m.seconds?)
+        self.measured(run)?.link_share(&run.device)
     }
 
     /// By how much the times of two runs of the same differ, over the shorter: `deepum` at the batch of sections that take one.
@@ -86,7 +71,7 @@ impl View<'_> {
 pub fn document(manifest: &Manifest, rows: &[Row], done: &Done, setting: &Setting) -> Document {
     let all = manifest.rows();
     let mut view = View { manifest, rows: Vec::new(), complete: false, done, reasons: Reasons::new(manifest) };
-    let (mut body, mut verdicts) = (String::new(), vec![limits::measured(done.failures.len())]);
+    let (mut body, mut verdicts) = (String::new(), vec![limits::measured(done.made.failures.len())]);
     for section in Section::ALL {
         view.rows = rows.iter().filter(|row| row.section == section).collect();
         if view.rows.is_empty() {
@@ -103,22 +88,22 @@ pub fn document(manifest: &Manifest, rows: &[Row], done: &Done, setting: &Settin
     let mut text = head(manifest, setting);
     text += "\n## Limits\n\n| limit | | found |\n| --- | --- | --- |\n";
     verdicts.iter().for_each(|v| text += &format!("| {} | {} | {} |\n", v.limit, said(v), v.found));
-    if !done.failures.is_empty() {
+    if !done.made.failures.is_empty() {
         text += "\nNot measured:\n\n";
-        done.failures.iter().for_each(|failure| text += &format!("- {failure}\n"));
+        done.made.failures.iter().for_each(|failure| text += &format!("- {failure}\n"));
     }
     text += &body;
     let notes = view.reasons.notes();
     if !notes.is_empty() {
         text += &format!("\n## Where ours differ, and why\n\n{notes}");
     }
-    let runs = done.runs.values();
+    let runs = done.made.runs.values();
     let whole = runs.clone().filter(|m| m.outcome == Outcome::Ok);
     if let Some(exact) = whole.map(|m| m.exact).min_by(f64::total_cmp) {
         text += &format!(
             "\n{} runs, {} of processor time. In each that came to its end the device knew of at least {:.1} % of launches exactly what they touch \
              (`docs/emulated-device.md`).\n",
-            done.runs.len(),
+            done.made.runs.len(),
             spoken(runs.map(|m| m.cpu_seconds).sum()),
             exact * 100.0
         );

@@ -1,11 +1,9 @@
-//! A *run*: one program on one device under one configuration, the unit that is measured, kept and shared between rows.
-//!
-//! All that are made come from here, so that what two sections call the same is the same run.
+//! The runs of the paper's evaluation. All that are made come from here, so that what two sections call the same is the same run.
 
 use super::manifest::{Largest, Manifest, Network};
 use crate::compare::UNLIMITED;
+use crate::runs::{Mode, Run, host_memory};
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A card on which nothing moves has all of the host's memory but one part in so many: what it holds is less than what the host does.
@@ -14,55 +12,8 @@ const ROOMY: u64 = 512;
 /// The scale that changes nothing.
 pub const AS_IS: &str = "as-is";
 
-/// Who manages memory in a run.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Mode {
-    /// Nobody: device memory as PyTorch asks for it.
-    Plain,
-    /// Naive unified memory.
-    Demand,
-    DeepUm,
-    /// The paper's own algorithm, in its configuration.
-    AsInPaper,
-    /// A device with room for everything: the ideal.
-    Unlimited,
-}
-
-impl Mode {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Demand => "demand",
-            Self::DeepUm => "deepum",
-            Self::AsInPaper => "as in the paper",
-            Self::Unlimited => "unlimited",
-        }
-    }
-
-    /// `DEEPUM_POLICY`, where DeepUM is preloaded.
-    pub fn policy(self) -> Option<&'static str> {
-        match self {
-            Self::Demand => Some("demand"),
-            Self::DeepUm => Some("deepum"),
-            Self::AsInPaper => Some("deepum_paper"),
-            Self::Plain | Self::Unlimited => None,
-        }
-    }
-}
-
-/// One program, run once.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-pub struct Run {
-    pub network: String,
-    pub script: String,
-    pub args: Vec<String>,
-    pub batch: u32,
-    pub iterations: u32,
-    pub device: String,
-    pub mode: Mode,
-    pub env: BTreeMap<String, String>,
-}
+/// Iterations before the steady ones.
+const WARM_UP: u32 = 2;
 
 impl Manifest {
     /// A run of a network as it stands.
@@ -73,6 +24,7 @@ impl Manifest {
             args: network.args.clone(),
             batch,
             iterations: self.iterations(network),
+            warm_up: WARM_UP,
             device: self.device.clone(),
             mode,
             env: BTreeMap::new(),
@@ -81,7 +33,7 @@ impl Manifest {
         match mode {
             Mode::Unlimited => run.add_key(UNLIMITED),
             Mode::AsInPaper => run.env.extend(self.as_in_paper.clone()),
-            Mode::Plain | Mode::Demand | Mode::DeepUm => {}
+            Mode::Plain | Mode::Demand | Mode::DeepUm | Mode::Horizon | Mode::Bound => {}
         }
         run
     }
@@ -104,7 +56,7 @@ impl Manifest {
     /// The same on a card with nearly all of the host's memory, where nothing moves: it refuses what the host refuses, in a fraction of the
     /// time.
     pub fn roomy_probe(&self, network: &Network, table: &Largest, batch: u32) -> Result<Run> {
-        let room = super::host_memory(&table.device)?;
+        let room = host_memory(&table.device)?;
         let mut run = self.probe(network, table, batch);
         run.add_key(&format!("memory={}", room - room / ROOMY));
         Ok(run)
@@ -118,32 +70,5 @@ impl Manifest {
             run.add_key(&format!("scale={scale}"));
         }
         run
-    }
-}
-
-impl Run {
-    /// In a person's words.
-    pub fn described(&self) -> String {
-        let mut text = format!("{}, batch {}, {}", self.network, self.batch, self.mode.name());
-        self.env.iter().for_each(|(name, value)| text += &format!(", {name}={value}"));
-        if let Some(remedy) = self.args.iter().position(|arg| arg == "--remedy") {
-            text += &format!(", {}", self.args[remedy + 1]);
-        }
-        text + ", on " + &self.device
-    }
-
-    pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.env.insert(name.to_owned(), value.to_owned());
-        self
-    }
-
-    pub fn with_all(mut self, env: &BTreeMap<String, String>) -> Self {
-        self.env.extend(env.clone());
-        self
-    }
-
-    pub fn add_key(&mut self, key: &str) {
-        self.device.push(if self.device.contains(':') { ',' } else { ':' });
-        self.device.push_str(key);
     }
 }

@@ -4,8 +4,8 @@
 //! has; after a few such guesses the interval is halved, so that a wrong line costs little. A search that is told where another one
 //! ended tries that answer and the batch above it first: where they hold, it is over.
 
-use super::one::Measured;
 use crate::rows::Outcome;
+use crate::runs::Measured;
 use anyhow::{Result, bail};
 
 /// No batch is larger.

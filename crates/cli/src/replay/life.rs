@@ -18,7 +18,7 @@ use deepum_sim::tiers::{Duplex, Pipe, Rate, Tiers};
 use deepum_trace::program::Recorded;
 
 /// More than any program asks for.
-const UNLIMITED: Bytes = Bytes(64 << 40);
+pub const UNLIMITED: Bytes = Bytes(64 << 40);
 
 /// Where tensors lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -114,17 +114,24 @@ impl Life {
         };
         say(&format!("{name}: bound"));
         let recorded = script.last_iteration().map_err(|why| why.to_string());
-        let bound = recorded
-            .as_ref()
-            .map_err(Clone::clone)
-            .and_then(|recorded| bound(&recorded.program, &self.limits()).map_err(|why| why.to_string()));
+        let bound = recorded.as_ref().map_err(Clone::clone).and_then(|recorded| self.bound(recorded, true));
         if let Err(why) = &bound {
             eprintln!("deepum: {name}: no bound: {why}");
         }
         let ideal =
             replay(&script, &self.setup(PolicyName::Demand, UNLIMITED), launches(&name, "unlimited", say))?.iterations;
-        let (bound, ideal) = (bound.ok().map(|bound| bound.time), ideal.last().map(|last| last.time));
+        let (bound, ideal) = (bound.ok(), ideal.last().map(|last| last.time));
         Ok(Ready { life: self, name, script, recorded, bound, ideal })
+    }
+
+    /// The least time that an iteration takes, whoever moves its tensors (`docs/bound.md`), with copies kept or with moves alone.
+    ///
+    /// # Errors
+    /// Why there is no such number.
+    pub fn bound(&self, recorded: &Recorded, copies_kept: bool) -> Result<Nanos, String> {
+        bound(&recorded.program, &Limits { copies_kept, ..self.limits() })
+            .map(|bound| bound.time)
+            .map_err(|why| why.to_string())
     }
 
     fn setup(&self, policy: PolicyName, memory: Bytes) -> Setup {

@@ -1,13 +1,13 @@
 //! Tables 3, 7 and 4: the largest batches, and what the correlation tables take.
 
 use super::{gib, show};
-use crate::paper::host_memory;
+
 use crate::paper::limits::{self, TableRow};
 use crate::paper::plan::Section;
 use crate::paper::reasons::Compared;
 use crate::paper::report::{Part, View};
-use crate::paper::run::Run;
 use crate::rows::Outcome;
+use crate::runs::{Run, host_memory};
 use deepum_core::correlate::Geometry;
 
 /// Tables 3 and 7.
@@ -81,9 +81,9 @@ pub fn tables(view: &mut View<'_>) -> Part {
         let [compact, layout, more @ ..] = &row.runs[..] else { continue };
         let network = view.manifest.network(&row.network);
         let done = view.done;
-        let tables = |run| done.runs.get(run).and_then(|m| m.engine);
+        let tables = |run| done.made.runs.get(run).and_then(|m| m.engine);
         let mb = |run| tables(run).map(|t| t.table_bytes as f64 / 1e6);
-        let faults = |run| done.runs.get(run).and_then(|m| m.faults);
+        let faults = |run| done.made.runs.get(run).and_then(|m| m.faults);
         let again = more.first().and_then(faults);
         // The paper's least and most beside its smallest and its largest batch.
         let [least, most] = [network.batches.iter().min(), network.batches.iter().max()];

@@ -2,9 +2,9 @@
 
 use super::{geometric_mean, gib, mean, percent, show};
 use crate::paper::limits::{self, SpeedUp};
-use crate::paper::one::Engine;
 use crate::paper::reasons::Compared;
 use crate::paper::report::{Part, View};
+use crate::runs::Engine;
 
 /// Fig. 9a.
 pub fn speed(view: &mut View<'_>) -> Part {
@@ -180,12 +180,11 @@ fn share(demand: f64, faults: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use crate::paper::manifest::Manifest;
-    use crate::paper::one::Measured;
     use crate::paper::plan::Section;
     use crate::paper::pool::Done;
     use crate::paper::reasons::Reasons;
     use crate::paper::report::View;
-    use crate::paper::run::Mode;
+    use crate::runs::{Measured, Mode};
 
     /// Table 5 with every run measured: demand faults this often on rows that do not fit, the others one in two thousand as often.
     fn verdicts(faults: f64) -> Vec<Option<bool>> {
@@ -197,7 +196,7 @@ mod tests {
             let fits = run.batch < manifest.network(&run.network).one_batch();
             let own = if fits { 0.0 } else { faults };
             let faults = Some(if run.mode == Mode::Demand { own } else { own / 2000.0 });
-            done.runs.insert(run.clone(), Measured { faults, ..Measured::default() });
+            done.made.runs.insert(run.clone(), Measured { faults, ..Measured::default() });
         }
         let reasons = Reasons::new(&manifest);
         let mut view = View { manifest: &manifest, rows: rows.iter().collect(), complete: true, done: &done, reasons };

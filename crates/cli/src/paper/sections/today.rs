@@ -2,8 +2,9 @@
 
 use super::{mean, networks, show, varied};
 use crate::paper::report::{Part, View};
-use crate::paper::run::{AS_IS, Mode, Run};
+use crate::paper::run::AS_IS;
 use crate::rows::Outcome;
+use crate::runs::{Mode, Run};
 
 /// The remedies.
 pub fn remedies(view: &mut View<'_>) -> Part {

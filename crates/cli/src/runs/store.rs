@@ -1,8 +1,9 @@
-//! What has been measured, in a folder: an interrupted evaluation goes on where it was, and rows share runs.
+//! What has been measured, in a folder: an interrupted command goes on where it was, and rows share runs.
 //!
 //! `OUT/runs/BUILD/RUN.json`. BUILD is a hash of everything that decides a run's figures: the libraries that are preloaded or stand
 //! in, `deepum` itself, which counts, the scripts, and the versions they run on; so what another build measured is never taken for this one's. A run that failed is not kept.
 
+use super::bench::Bench;
 use super::one::Measured;
 use super::run::Run;
 use crate::rows::Outcome;
@@ -74,6 +75,55 @@ impl Store {
     }
 }
 
+/// What became of the runs that were asked for.
+#[derive(Debug, Default)]
+pub struct Made {
+    pub runs: BTreeMap<Run, Measured>,
+    /// What failed, and why.
+    pub failures: Vec<String>,
+    /// Runs that were made, not found in the folder.
+    pub fresh: usize,
+}
+
+impl Made {
+    /// Makes a run, unless it is known.
+    pub fn known_or_measured(&mut self, run: &Run, bench: &Bench, store: &Store) -> Result<Measured> {
+        let measured = match store.get(run) {
+            Some(known) => known,
+            None => {
+                let scratch = tempfile::tempdir()?;
+                let measured = bench.measure(run, scratch.path()).with_context(|| run.described())?;
+                store.put(run, measured.clone())?;
+                self.fresh += 1;
+                measured
+            }
+        };
+        self.runs.insert(run.clone(), measured.clone());
+        Ok(measured)
+    }
+
+    /// A run of a row: one that fails is said so, and the others go on, so that much work is not lost to one row.
+    pub fn make(run: &Run, bench: &Bench, store: &Store) -> Self {
+        let mut made = Self::default();
+        match made.known_or_measured(run, bench, store) {
+            Ok(measured) if measured.outcome == Outcome::Failed => {
+                made.failures.push(format!("{}: {}", run.described(), measured.words));
+            }
+            Ok(_) => {}
+            Err(error) => made.failures.push(format!("{error:#}")),
+        }
+        made
+    }
+
+    /// Adds what another job made.
+    pub fn join(&mut self, other: Self) {
+        self.runs.extend(other.runs);
+        self.failures.extend(other.failures);
+        self.failures.sort();
+        self.fresh += other.fresh;
+    }
+}
+
 /// A hash of the versions and of the files whose contents decide figures.
 pub fn fingerprint(versions: &str, files: &[PathBuf]) -> Result<String> {
     let mut mix = Mix::new().bytes(versions.as_bytes());
@@ -95,6 +145,7 @@ mod tests {
             args: Vec::new(),
             batch,
             iterations: 6,
+            warm_up: 2,
             device: "v100-32g".to_owned(),
             mode: Mode::DeepUm,
             env: BTreeMap::new(),

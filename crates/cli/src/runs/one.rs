@@ -4,19 +4,22 @@
 //! deterministic: the same calls give the same figures, whenever and wherever they are made. What PyTorch leaves unwritten in a kernel's
 //! arguments differs from run to run, and so may figures.
 
-use super::run::Run;
+use super::bench::Bench;
+use super::run::{Mode, Run};
 use crate::child::{self, Watched, last_words};
+use crate::compare::UNLIMITED;
 use crate::gpu::Gpu;
 use crate::launch::Launch;
-use crate::libraries::Libraries;
+use crate::replay::bound_seconds;
 use crate::rows::{Outcome, Row};
 use anyhow::{Context, Result, bail};
+use deepum_emu_device::config::Config;
 use deepum_emu_device::log::FlightLog;
+use deepum_model::Profile;
 use deepum_protocol::status::Status;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A run that takes longer hangs: the longest takes a few minutes.
@@ -26,10 +29,12 @@ const PATIENCE: Duration = Duration::from_secs(1800);
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Measured {
     pub outcome: Outcome,
-    /// How it ended and what it said last, if it did not end well.
+    /// How it ended and what it said last, if it did not end well; why there is no bound, if that was asked for.
     pub words: String,
-    /// Of an iteration, from the third on; so are faults and bytes.
+    /// Of a steady iteration; so are faults and bytes. The least that one takes, where that was asked for.
     pub seconds: Option<f64>,
+    /// The least that an iteration takes if no block has two copies, where that was asked for.
+    pub moves_alone: Option<f64>,
     pub faults_first: Option<u64>,
     pub faults: Option<f64>,
     pub bytes_h2d: Option<f64>,
@@ -57,19 +62,16 @@ pub struct Engine {
     pub late: u64,
 }
 
-/// What all runs have in common.
-#[derive(Debug)]
-pub struct Bench<'a> {
-    pub libraries: &'a Libraries,
-    /// The folder with the networks' scripts.
-    pub scripts: PathBuf,
-    pub python: PathBuf,
-    /// The `deepum` that scripts ask for the status.
-    pub deepum: PathBuf,
-    pub interrupted: &'a AtomicBool,
+impl Measured {
+    /// Share of an iteration for which the busier direction of the link is busy.
+    pub fn link_share(&self, device: &str) -> Option<f64> {
+        let config = Config::parse(device, &Profile::NAMES).ok()?;
+        let profile = Profile::scaled(&config.profile, &config.scale).ok()?;
+        Some((self.bytes_h2d? / profile.h2d_bandwidth).max(self.bytes_d2h? / profile.d2h_bandwidth) / self.seconds?)
+    }
 }
 
-impl Bench<'_> {
+impl Bench {
     /// Whether what a run asks for exists at all.
     pub fn check(run: &Run) -> Result<()> {
         if let Some(line) = deepum_config::Config::read(run.env.iter()).lines.first() {
@@ -84,27 +86,32 @@ impl Bench<'_> {
         Self::check(run)?;
         let started = Instant::now();
         let (log, output, status) = (scratch.join("flight.log"), scratch.join("output"), scratch.join("status.json"));
-        let gpu = Gpu::Emulated(run.device.clone());
+        let trace = (run.mode == Mode::Bound).then(|| scratch.join("trace"));
+        let gpu = Gpu::Emulated(match trace {
+            Some(_) => run.clone().on(UNLIMITED).device,
+            None => run.device.clone(),
+        });
         let policy = run.mode.policy();
         let shim = policy.is_some();
         let launch =
-            Launch { libraries: self.libraries, gpu: &gpu, shim, policy, budget: None, flight_log: Some(&log) };
-        let mut words: Vec<OsString> = vec![self.python.clone().into(), self.scripts.join(&run.script).into()];
+            Launch { libraries: &self.libraries, gpu: &gpu, shim, policy, budget: None, flight_log: Some(&log) };
+        let mut words: Vec<OsString> = vec![self.python.clone().into(), self.folder.join(&run.script).into()];
         words.extend(run.args.iter().map(OsString::from));
         words.extend(["--batch".into(), run.batch.to_string().into()]);
         words.extend(["--iterations".into(), run.iterations.to_string().into()]);
         if shim {
             words.extend(["--status".into(), self.deepum.clone().into(), status.clone().into()]);
         }
-        let mut child =
-            Watched::start(&launch, &words, &output, &environment(run, std::env::vars_os().map(|(name, _)| name)))?;
+        let mut env = environment(run, std::env::vars_os().map(|(name, _)| name));
+        env.extend(trace.clone().map(|trace| ("DEEPUM_RECORD".into(), Some(trace.into()))));
+        let mut child = Watched::start(&launch, &words, &output, &env)?;
         let mut cpu_seconds = 0.0;
         let ended = loop {
             cpu_seconds = child.cpu_seconds().unwrap_or(cpu_seconds);
             if let Some(ended) = child.ended()? {
                 break ended;
             }
-            if self.interrupted.load(Ordering::Relaxed) {
+            if self.interrupted() {
                 bail!("interrupted");
             }
             if started.elapsed() > PATIENCE {
@@ -114,11 +121,12 @@ impl Bench<'_> {
         };
         let flight = FlightLog::open(&log)
             .with_context(|| format!("it never reached the emulated device: {}", last_words(ended, &output)))?;
-        let row = Row::new("", child::outcome(ended, &output), &flight, Some(run.iterations as usize));
+        let (iterations, warm_up) = (run.iterations as usize, run.warm_up as usize);
+        let row = Row::after(warm_up, "", child::outcome(ended, &output), &flight, Some(iterations));
         let (mut outcome, mut words) = (row.outcome, String::new());
         if outcome != Outcome::Ok {
             words = last_words(ended, &output);
-        } else if row.iterations != run.iterations as usize {
+        } else if row.iterations != iterations {
             outcome = Outcome::Failed;
             words = format!("its {} iterations cannot be told apart in its launches", run.iterations);
         }
@@ -126,10 +134,23 @@ impl Bench<'_> {
             Some(text) => Some(engine(&text.context("it left no status")?)?),
             None => None,
         };
+        let (seconds, moves_alone) = match &trace {
+            // Of some programs no bound can be stated, which is an answer.
+            Some(trace) if outcome == Outcome::Ok => match bound_seconds(trace, &run.device) {
+                Ok([kept, moves]) => (Some(kept), Some(moves)),
+                Err(why) => {
+                    words = format!("{why:#}");
+                    (None, None)
+                }
+            },
+            Some(_) => (None, None),
+            None => (row.steady_seconds_per_iteration, None),
+        };
         Ok(Measured {
             outcome,
             words,
-            seconds: row.steady_seconds_per_iteration,
+            seconds,
+            moves_alone,
             faults_first: row.faults_first_iteration,
             faults: row.faults_per_steady_iteration,
             bytes_h2d: row.bytes_h2d_per_steady_iteration,
@@ -177,7 +198,6 @@ fn engine(text: &str) -> Result<Engine> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::run::Mode;
     use super::*;
     use std::collections::BTreeMap;
 
@@ -190,6 +210,7 @@ mod tests {
             args: Vec::new(),
             batch: 1,
             iterations: 6,
+            warm_up: 2,
             device: String::new(),
             mode: Mode::DeepUm,
             env,
