@@ -2,7 +2,7 @@
 //!
 //! Problem: a program may be a thousand launches ahead. Memory that it gave up and handed out again by then is never free: the GPU still works on the
 //! old contents when the new ones already have their place, and so what nobody needs is carried to the host and back.
-//! Idea: while memory is short the engine says how far ahead is enough, and a launch that comes sooner waits, as it does in the driver when the GPU's queue is
+//! Idea: while it knows what comes next the engine says how far ahead is enough, and a launch that comes sooner waits, as it does in the driver when the GPU's queue is
 //! full. What it waits for is the progress that the GPU itself writes, so that it goes on whatever becomes of the engine.
 //!
 //! A program may be about to issue what its own GPU is waiting for (a collective of several GPUs that one thread serves). So who waits in vain for

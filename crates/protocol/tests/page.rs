@@ -182,6 +182,41 @@ fn a_refused_operation_is_not_waited_for() {
 }
 
 #[test]
+fn a_stream_is_where_the_last_of_its_threads_is_and_only_what_is_followed_is_waited_for() {
+    let b = Bench::new();
+    // Two threads, one stream.
+    b.streams.claim(StreamSlot(0), StreamSlot(0));
+    b.streams.claim(StreamSlot(1), StreamSlot(0));
+    let (seq, one) = (LaunchSeq, StreamSlot(1));
+    b.streams.issue(one, seq(3));
+    assert_eq!(b.streams.followed(one), None, "on its way to the driver");
+    b.streams.given(one, seq(3), false);
+    assert_eq!(b.streams.followed(one), None, "no progress write is behind it");
+    b.streams.issue(one, seq(4));
+    b.streams.given(one, seq(4), true);
+    assert_eq!(b.streams.followed(one), Some(seq(4)));
+    b.finish(0, 2);
+    assert_eq!((b.streams.stream_is_at(one), b.streams.stream_is_at(StreamSlot(0))), (seq(2), seq(2)));
+    b.finish(1, 4);
+    assert_eq!(b.streams.stream_is_at(StreamSlot(0)), seq(4));
+    b.streams.claim(one, one);
+    assert_eq!(b.streams.stream_is_at(StreamSlot(0)), seq(2), "another stream's");
+    b.streams.lose_sight();
+    assert_eq!(b.streams.followed(one), None, "nobody knows");
+}
+
+#[test]
+fn a_lead_is_one_gpus_and_none_is_said_for_those_past_the_last() {
+    let page = Page::format(words(WORDS)).unwrap();
+    assert_eq!(page.lead(0), None);
+    page.set_lead(1, Some(64));
+    page.set_lead(99, Some(7));
+    assert_eq!([0, 1, 2, 99].map(|ordinal| page.lead(ordinal)), [None, Some(64), None, None]);
+    page.set_lead(1, None);
+    assert_eq!(page.lead(1), None);
+}
+
+#[test]
 fn what_no_progress_write_follows_is_asked_about_when_the_driver_has_it() {
     let b = Bench::new();
     let (slot, seq) = (StreamSlot(1), LaunchSeq);

@@ -57,7 +57,7 @@ const UNDER_WAY: usize = 32;
 /// Blocks kept free for what nobody expected, if that is no more than a sixteenth.
 const SPARE: usize = 32;
 
-/// While memory is short, the program is so many launches and copies ahead of the GPU at most.
+/// While so many launches beyond those issued are known, the program is no more launches and copies ahead of the GPU.
 const LEAD: u64 = 64;
 
 /// Trust in the tables: one more for each launch that they foretold, up to the first, [`WRONG`] less for one that they did not; nothing is predicted with less than [`ENOUGH`].

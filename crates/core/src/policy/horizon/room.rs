@@ -73,21 +73,21 @@ impl Horizon {
         let soon = |&(ticket, _): &(Ticket, Handle)| ticket.0 <= front + WAY;
         let Some((wanted, _)) = self.ranks.first(Class::Away).filter(soon).filter(|_| known.preevict) else { return };
         let later = Ticket(front + 2 * (wanted.0 - front) + WAY);
-        while self.free(known) + known.residency.blocks_leaving() < Self::spare(known) + UNDER_WAY {
+        while Self::free(known) + known.residency.blocks_leaving() < Self::spare(known) + UNDER_WAY {
             let last = |class| self.ranks.last(class).filter(|&(ticket, _)| ticket > later);
             let Some((_, at)) = last(Class::Only).max(last(Class::Saved)) else { return };
             self.leave(at, known, out);
         }
     }
 
-    fn free(&self, known: &Known) -> usize {
+    /// Places that nobody has, nor will have when what is under way has come and gone.
+    fn free(known: &Known) -> usize {
         known.fits.saturating_sub(known.residency.blocks_staying() + known.residency.blocks_coming())
     }
 
     /// Asks for places of the dead, so that what comes next finds some.
     fn give_up(&mut self, known: &mut Known, out: &mut Commands) {
-        let residency = &known.residency;
-        let free = known.fits.saturating_sub(residency.blocks_staying() + residency.blocks_coming());
+        let free = Self::free(known);
         let few = Self::spare(known) + UNDER_WAY;
         if free >= few || known.invalidate == Invalidate::No {
             return;
