@@ -19,8 +19,10 @@ use deepum_protocol::shared::{Mode, Shared, ShimCounter};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Between two looks: a small part of the time that as many launches take as are still queued.
-const NAP: Duration = Duration::from_micros(50);
+/// Between two looks: a small part of the time that as many launches take as are still queued, which may be microseconds each. So the first naps are too short for
+/// the system's timers (`pace::nap`), and whoever waits longer leaves its processor to others.
+const NAP: Duration = Duration::from_micros(20);
+const AWAKE: Duration = Duration::from_micros(200);
 
 /// The longest wait without any progress. Kernels that take longer than this are none that people train with (assumption).
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -59,7 +61,7 @@ fn wait_for_gpu(page: Page, shared: &Shared<'_>, device: DeviceId, stream: Ptr, 
                  more memory than necessary may be moved"
             );
         }
-        pace::nap(NAP);
+        pace::nap(NAP, waited < AWAKE);
         let now = slots.stream_is_at(place.slot);
         waited = if now > seen { Duration::ZERO } else { waited + NAP };
         seen = now;

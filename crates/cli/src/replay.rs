@@ -66,9 +66,9 @@ pub struct ReplayArgs {
     /// Where tensors lie [default: where a recorded trace says; of a profile, whose addresses are made up, where PyTorch puts them]
     #[arg(long, value_enum)]
     placement: Option<Placement>,
-    /// Blocks may have two copies, one on the GPU and one on the host: only horizon makes use of that, and no driver has been asked for it yet
+    /// The driver keeps no second copies of blocks, one on the GPU and one on the host: of those only horizon makes use
     #[arg(long)]
-    saving: bool,
+    one_copy: bool,
     /// On g10-compat: what is not as published
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MISTAKE")]
     put_right: Vec<Mistake>,
@@ -122,7 +122,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 link: args.link,
                 iterations: args.iterations.unwrap_or(ITERATIONS),
                 placement: args.placement,
-                saving: args.saving,
+                one_copy: args.one_copy,
             };
             in_life(args, &Life::new(device, &otherwise)?)?
         }
@@ -133,7 +133,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 args.link.is_some(),
                 args.iterations.is_some(),
                 args.placement.is_some(),
-                args.saving,
+                args.one_copy,
             ];
             if own.contains(&true) {
                 bail!(
@@ -160,7 +160,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
 pub fn bound_seconds(trace: &Path, device: &str) -> Result<[f64; 2]> {
     let device = Device::parse(device, &Profile::NAMES)?;
     let otherwise =
-        Otherwise { host: None, ssd: None, link: None, iterations: ITERATIONS, placement: None, saving: false };
+        Otherwise { host: None, ssd: None, link: None, iterations: ITERATIONS, placement: None, one_copy: false };
     let life = Life::new(&device, &otherwise)?;
     let recorded = Trace::File(trace.to_owned()).open(ITERATIONS, UNLIMITED)?.last_iteration()?;
     let seconds = |copies_kept| -> Result<f64> {

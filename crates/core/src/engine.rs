@@ -70,8 +70,6 @@ pub struct Config {
     pub invalidate: Invalidate,
     /// Whether the driver is known to be able to keep two copies of a block ([`crate::copies`]).
     pub saving: bool,
-    /// Whether `horizon` saves blocks ahead of need, where that is so. It does not pay yet: `docs/policies.md`.
-    pub ahead: bool,
 }
 
 impl Config {
@@ -91,7 +89,6 @@ impl Config {
             preevict: true,
             invalidate: Invalidate::Discard,
             saving: false,
-            ahead: false,
         }
     }
 }
@@ -144,7 +141,7 @@ pub struct Snapshot {
 impl Engine {
     /// An engine that knows nothing yet, dormant.
     pub fn new(config: Config) -> Self {
-        Self::deciding(config, config.policy.build(config.degree, config.geometry, config.ahead))
+        Self::deciding(config, config.policy.build(config.degree, config.geometry))
     }
 
     /// The same with a policy of the caller's.

@@ -122,6 +122,31 @@ fn a_launch_predicted_before_it_ever_ended_is_planned_by_its_arguments_once_it_i
 }
 
 #[test]
+fn what_is_learned_of_a_launch_is_known_of_those_that_were_predicted_before() {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    scene.alloc(0, 900);
+    (0..30).for_each(|n| scene.tell(&Event::PtBlock { range: range(n * 30, 30), active: true }));
+    // The program is three iterations ahead, and more of them are predicted, when the first launch ends.
+    (0..90).for_each(|n| scene.launch(n % 30, &[n % 30 * 30]));
+    scene.moved(0, 900, DEVICE);
+    scene.fetched();
+    scene.done(90);
+    scene.moved(0, 900, Place::Host);
+    (0..10).for_each(|n| scene.launch(n, &[n * 30]));
+    let mut come = BTreeSet::new();
+    for _ in 0..20 {
+        let fetched = scene.fetched();
+        fetched.iter().for_each(|&block| scene.moved(block, 1, DEVICE));
+        come.extend(fetched);
+    }
+    assert!(
+        come.range(330..).count() > 100,
+        "the launches after these were predicted when nothing was known: {come:?}"
+    );
+}
+
+#[test]
 fn what_a_copy_uses_comes_in_its_place_and_does_not_count_towards_the_degree() {
     let mut scene = Scene::new(Config { degree: 1, ..Config::new(PolicyName::Deepum, blocks(FITS)) });
     scene.alloc(100_000, 2 * FITS);

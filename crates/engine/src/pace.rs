@@ -8,7 +8,7 @@
 use crate::sync::atomic::AtomicU32;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the device is handed. Valid until the process ends; every function may be called from any thread.
 #[derive(Debug)]
@@ -94,8 +94,9 @@ pub(crate) fn time() -> Option<unsafe extern "C" fn() -> u64> {
         .map(|found| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(found) })
 }
 
-/// The calling thread does nothing for so long: in virtual time, where the driver library that is loaded plays a device in it.
-pub fn nap(time: Duration) {
+/// The calling thread does nothing for so long: in virtual time, where the driver library that is loaded plays a device in it. `awake`: it keeps its processor,
+/// since a sleep lasts 50 us longer than it was asked for (Linux's timer slack, timerslack_ns in proc(5)).
+pub fn nap(time: Duration, awake: bool) {
     static SLEEP: OnceLock<Option<Sleep>> = OnceLock::new();
     let sleep = SLEEP.get_or_init(|| {
         // SAFETY: by the contract, what is exported under this name has this type.
@@ -104,6 +105,12 @@ pub fn nap(time: Duration) {
     match sleep {
         // SAFETY: takes a number, and may be called from any thread of the program's.
         Some(sleep) => unsafe { sleep(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)) },
+        None if awake => {
+            let since = Instant::now();
+            while since.elapsed() < time {
+                std::hint::spin_loop();
+            }
+        }
         None => std::thread::sleep(time),
     }
 }

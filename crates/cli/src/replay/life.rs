@@ -43,7 +43,7 @@ pub struct Life {
     ssd: Option<Ssd>,
     iterations: u32,
     placement: Option<Placement>,
-    saving: bool,
+    one_copy: bool,
 }
 
 /// What is said otherwise than in the GPU's profile.
@@ -59,8 +59,8 @@ pub struct Otherwise {
     pub iterations: u32,
     /// Where tensors lie, if not where they do in such a trace.
     pub placement: Option<Placement>,
-    /// Whether blocks may have two copies.
-    pub saving: bool,
+    /// Whether the driver keeps no second copies of blocks.
+    pub one_copy: bool,
 }
 
 /// A trace that is ready to be replayed.
@@ -85,8 +85,8 @@ impl Life {
         }
         let memory = gpu.memory.unwrap_or(profile.memory - profile.context);
         let host = otherwise.host.or(gpu.host).unwrap_or(profile.host_memory);
-        let Otherwise { ssd, iterations, placement, saving, .. } = *otherwise;
-        Ok(Self { profile, memory, host, ssd, iterations, placement, saving })
+        let Otherwise { ssd, iterations, placement, one_copy, .. } = *otherwise;
+        Ok(Self { profile, memory, host, ssd, iterations, placement, one_copy })
     }
 
     /// Whether a policy can be replayed.
@@ -136,7 +136,7 @@ impl Life {
 
     fn setup(&self, policy: PolicyName, memory: Bytes) -> Setup {
         // The driver that is modelled can.
-        let engine = Config { saving: true, ahead: self.saving, ..Config::new(policy, memory) };
+        let engine = Config { saving: !self.one_copy, ..Config::new(policy, memory) };
         Setup { profile: self.profile.clone(), memory, host: self.host, ssd: self.ssd, engine, gate: true }
     }
 

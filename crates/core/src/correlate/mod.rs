@@ -4,7 +4,8 @@
 //! same memory in nearly the same order. Nobody tells us which.
 //! Idea (DeepUM, ASPLOS'23, section 4): an *execution-ID table* ([`exec`]) remembers which launch came
 //! after which, with three predecessors as context; for every execution ID a *UM-block table*
-//! ([`block`]) remembers which block faulted after which.
+//! ([`block`]) remembers which block faulted after which. Three predecessors are too few to look an iteration ahead by; for that the launches themselves
+//! are kept, in order ([`trail`]).
 //!
 //! Blocks are known by number, not by address ([`places`]), so that what is learned is as good in the next run.
 //!
@@ -20,6 +21,7 @@ mod ranges;
 mod rows;
 pub mod runs;
 pub mod saved;
+pub mod trail;
 
 pub use block::BlockTable;
 pub use exec::{ExecTable, History};

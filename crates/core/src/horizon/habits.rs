@@ -1,75 +1,172 @@
-//! What kernels do with what they are given: which of their operands they write.
+//! What kernels do with what they are given: which of their operands they write, and which they only read.
 //!
 //! Problem: a block of which the host has a copy must be owned before it is written, and one that is written soon is not worth a copy; but no launch says what it
 //! writes, and a write is seen only where it fills memory that was handed out, or faults.
-//! Idea: a kernel does the same with the same operand wherever it is launched. What one launch was seen to write goes for all launches of its kernel with as many operands: in place
-//! it has one operand less.
+//! Idea: a kernel does the same with the same operand wherever it is launched. What one launch was seen to do goes for all launches of its kernel with as many operands: in place
+//! it has one operand less. An operand is written if a block of it was; it is read if a block of it is saved when a launch is over. Where the save itself ended while that launch
+//! was under way, that may be wrong, until the next one faults.
 //!
-//! What is not known to be written is taken to be read: where that is wrong a few faults tell.
+//! Where nothing says which operand it was (several meet in a block, or memory names it), what was seen goes for that block and that execution ID. What was not
+//! seen is not known ([`Does::Uses`]); to find out a block may be saved now and then ([`Habits::may_try`]).
 
+use crate::correlate::StableBlock;
+use crate::horizon::need::Ordinal;
+use crate::horizon::timeline::Does;
 use crate::mix::Map;
-use crate::units::{AddrRange, KernelId, UmBlock};
+use crate::units::{AddrRange, ExecId, KernelId, UmBlock};
 use crate::window::Issued;
 
 /// Kernels remembered at most: many times what a program has, and a few MiB.
 const MOST: usize = 1 << 16;
 
-/// Operands told apart.
-const OPERANDS: usize = 64;
+/// A kernel of which so many operands were found to be written by faults writes the others, too (optimizers have a hundred); and so often an iteration it is
+/// tried what one does.
+const FEW: u8 = 3;
+
+/// A kernel with so many operands.
+type Kernel = (KernelId, usize);
+
+/// What a kernel does with its operands.
+#[derive(Debug)]
+struct Habit {
+    operands: Box<[Does]>,
+    /// How many of them were found to be written only when it faulted.
+    faulted: u8,
+    /// How often that was tried in this iteration, and when that began.
+    tried: u8,
+    since: Ordinal,
+    /// The version that it last changed with.
+    changed: u32,
+}
+
+/// Launches of one execution ID: they are given the same.
+#[derive(Default, Debug)]
+struct User {
+    kernel: Option<Kernel>,
+    operands: Box<[AddrRange]>,
+    /// What was seen of blocks.
+    blocks: Map<StableBlock, Does>,
+}
 
 /// See the module.
 #[derive(Default, Debug)]
 pub struct Habits {
-    /// By kernel and number of operands: a bit for each of the first [`OPERANDS`] that is written.
-    written: Map<(KernelId, usize), u64>,
-    /// Counts what was learned.
+    kernels: Map<Kernel, Habit>,
+    users: Map<ExecId, User>,
+    /// Counts what was learned of kernels.
     version: u32,
 }
 
 impl Habits {
-    /// A launch was seen to write this operand. Returns whether that is new.
-    pub fn writes(&mut self, launch: &Issued, operand: usize) -> bool {
-        let Some(key) = key(launch).filter(|_| operand < OPERANDS) else { return false };
-        if self.written.len() >= MOST && !self.written.contains_key(&key) {
+    /// A launch was issued.
+    pub fn issued(&mut self, launch: &Issued) {
+        let Some(exec) = launch.exec else { return };
+        let user = self.users.entry(exec).or_default();
+        if *user.operands != *launch.reach {
+            user.operands = launch.reach.as_slice().into();
+            user.kernel = kernel(launch);
+        }
+    }
+
+    /// What launches of this execution ID do with a block.
+    pub fn does(&self, exec: ExecId, block: UmBlock, number: Option<StableBlock>) -> Does {
+        let Some(user) = self.users.get(&exec) else { return Does::Uses };
+        let seen = number.and_then(|number| user.blocks.get(&number)).copied().unwrap_or_default();
+        let Some(habit) = user.kernel.and_then(|kernel| self.kernels.get(&kernel)) else { return seen };
+        let mut named = user.operands.iter().zip(&habit.operands).filter(|(range, _)| within(range, block));
+        let first = named.next().map_or(Does::Uses, |(_, &does)| does);
+        let all = named.fold(first, |all, (_, &does)| match (all, does) {
+            (Does::Reads, Does::Uses) | (Does::Uses, Does::Reads) => Does::Uses,
+            _ => all.max(does),
+        });
+        all.max(seen)
+    }
+
+    /// A launch was seen to do this with a block. Returns whether that is news of its execution ID and the block.
+    pub fn saw(&mut self, launch: &Issued, block: UmBlock, number: Option<StableBlock>, does: Does) -> bool {
+        if let Some((operand, kernel)) = only(&launch.reach, block).zip(kernel(launch)) {
+            self.learn(kernel, operand, does);
+        }
+        let Some((exec, number)) = launch.exec.zip(number) else { return false };
+        if does == Does::Reads {
             return false;
         }
-        let written = self.written.entry(key).or_default();
-        let is_new = *written >> operand & 1 == 0;
-        *written |= 1 << operand;
-        self.version += u32::from(is_new);
-        is_new
+        let known = self.users.entry(exec).or_default().blocks.entry(number).or_default();
+        std::mem::replace(known, does.max(*known)) < does
     }
 
-    /// A launch was seen to write this block: which of its operands that is. Returns whether that is new.
-    pub fn writes_block(&mut self, launch: &Issued, block: UmBlock) -> bool {
-        let within = |range: &AddrRange| range.start < block.range().end() && range.end() > block.start();
-        let mut operands = launch.reach.iter().enumerate().filter(|(_, range)| within(range));
-        // Where several meet in a block nothing says which it was.
-        match (operands.next(), operands.next()) {
-            (Some((operand, _)), None) => self.writes(launch, operand),
-            _ => false,
+    fn learn(&mut self, kernel: Kernel, operand: usize, does: Does) {
+        let next = self.version + 1;
+        let Some(habit) = self.habit(kernel) else { return };
+        // What it filled it writes; it is not always memory that was just handed out.
+        let known = does.min(Does::Writes);
+        if habit.operands[operand] < known {
+            (habit.operands[operand], habit.changed) = (known, next);
+            habit.faulted += u8::from(does == Does::Writes && habit.faulted < FEW);
+            self.version = next;
         }
     }
 
-    /// What a launch writes, as far as is known.
-    pub fn of<'a>(&self, launch: &'a Issued) -> impl Iterator<Item = AddrRange> + 'a {
-        let written = key(launch).and_then(|key| self.written.get(&key)).copied().unwrap_or(0);
-        launch
-            .reach
-            .iter()
-            .enumerate()
-            .filter(move |&(n, _)| n < OPERANDS && written >> n & 1 == 1)
-            .map(|(_, &range)| range)
+    fn habit(&mut self, kernel: Kernel) -> Option<&mut Habit> {
+        if self.kernels.len() >= MOST && !self.kernels.contains_key(&kernel) {
+            return None;
+        }
+        let unknown = || Habit {
+            operands: vec![Does::Uses; kernel.1].into(),
+            faulted: 0,
+            tried: 0,
+            since: Ordinal::MAX,
+            changed: 0,
+        };
+        Some(self.kernels.entry(kernel).or_insert_with(unknown))
     }
 
-    /// Rises with what is learned.
+    /// The operands of a launch of which nothing is known.
+    pub fn unknown(&self, launch: &Issued) -> impl Iterator<Item = AddrRange> {
+        let habit = kernel(launch).and_then(|kernel| self.kernels.get(&kernel));
+        let does = habit.map_or(&[][..], |habit| &habit.operands).iter().chain(std::iter::repeat(&Does::Uses));
+        launch.reach.iter().zip(does).filter(|(_, does)| **does == Does::Uses).map(|(&range, _)| range)
+    }
+
+    /// Whether this block may be saved to see what launches of this execution ID do with it, in an iteration that began at `since`; counts that.
+    /// Where nothing would be known by it, or it is likely to be written, it may not.
+    pub fn may_try(&mut self, exec: ExecId, block: UmBlock, since: Ordinal) -> bool {
+        let Some(user) = self.users.get(&exec).filter(|user| only(&user.operands, block).is_some()) else {
+            return false;
+        };
+        let Some(habit) = user.kernel.and_then(|kernel| self.habit(kernel)) else { return false };
+        if habit.since != since {
+            (habit.since, habit.tried) = (since, 0);
+        }
+        let may = habit.faulted < FEW && habit.tried < FEW;
+        habit.tried += u8::from(may);
+        may
+    }
+
+    /// Rises with what is learned of kernels.
     pub fn version(&self) -> u32 {
         self.version
     }
+
+    /// Whether anything was learned of the kernel of this execution ID since then.
+    pub fn has_changed(&self, exec: ExecId, since: u32) -> bool {
+        let kernel = self.users.get(&exec).and_then(|user| user.kernel);
+        kernel.and_then(|kernel| self.kernels.get(&kernel)).is_some_and(|habit| habit.changed > since)
+    }
 }
 
-fn key(launch: &Issued) -> Option<(KernelId, usize)> {
+fn kernel(launch: &Issued) -> Option<Kernel> {
     launch.kernel.map(|kernel| (kernel, launch.reach.len()))
+}
+
+/// Which operand lies in a block; nothing where several do, for then nothing says which it was.
+fn only(operands: &[AddrRange], block: UmBlock) -> Option<usize> {
+    let mut named = (0..).zip(operands).filter(|(_, range)| within(range, block));
+    named.next().filter(|_| named.next().is_none()).map(|(operand, _)| operand)
+}
+
+fn within(range: &AddrRange, block: UmBlock) -> bool {
+    range.start < block.range().end() && range.end() > block.start()
 }
 
 #[cfg(test)]
@@ -77,42 +174,67 @@ mod tests {
     use super::*;
     use crate::event::Launch;
     use crate::pt_blocks::PtBlocks;
-    use crate::units::{Bytes, ExecId, LaunchKey, LaunchSeq, StreamSlot};
+    use crate::units::{Bytes, LaunchKey, LaunchSeq, StreamSlot};
     use crate::window::Window;
 
-    /// Launches of a kernel on tensors of two blocks, each named by its number.
-    fn launches(of: &[(u64, &[u64])]) -> Window {
-        let (mut window, mut map) = (Window::default(), PtBlocks::default());
+    /// Launches of a kernel on tensors of two blocks, each named by its number; the execution ID is the launch's number.
+    fn launches(of: &[(u64, &[u64])]) -> (Window, Habits) {
+        let (mut window, mut map, mut habits) = (Window::default(), PtBlocks::default(), Habits::default());
         let tensor = |number: u64| AddrRange::new(UmBlock(100 + 2 * number).start(), Bytes(2 * UmBlock::SIZE.get()));
         map.alloc(AddrRange::new(UmBlock(100).start(), Bytes(40 * UmBlock::SIZE.get())));
         (0..20).for_each(|number| map.report(tensor(number), true, LaunchSeq(0), LaunchSeq(0)));
-        for (seq, (kernel, tensors)) in (1..).zip(of) {
+        for (exec, (kernel, tensors)) in (0..).zip(of) {
             let pointers: Vec<_> = tensors.iter().map(|&number| tensor(number).start).collect();
-            let (seq, key, kernel) = (LaunchSeq(seq), LaunchKey(seq), KernelId(*kernel));
+            let (seq, key, kernel) = (LaunchSeq(u64::from(exec) + 1), LaunchKey(exec.into()), KernelId(*kernel));
             let launch = Launch { seq, stream: StreamSlot(0), key, kernel, pointers: &pointers };
-            window.issue(&launch, Some(ExecId(0)), &map);
+            window.issue(&launch, Some(ExecId(exec)), &map);
+            habits.issued(window.get(seq).unwrap());
         }
-        window
+        (window, habits)
     }
 
     #[test]
-    fn what_one_launch_writes_goes_for_all_of_its_kernel_with_as_many_operands() {
-        let window = launches(&[(7, &[1, 2, 3]), (7, &[4, 5, 6]), (7, &[8, 9]), (9, &[4, 5, 6])]);
+    fn what_one_launch_does_goes_for_all_of_its_kernel_with_as_many_operands() {
+        let (window, mut habits) = launches(&[(7, &[1, 2, 3]), (7, &[4, 5, 6]), (7, &[8, 9]), (9, &[4, 5, 6])]);
         let of: Vec<&Issued> = window.launches().collect();
-        let mut habits = Habits::default();
-        assert!(habits.writes_block(of[0], UmBlock(105)), "the second operand's second block");
-        assert!(!habits.writes_block(of[1], UmBlock(110)), "that was known");
-        let written = |launch| habits.of(launch).map(|range| UmBlock::containing(range.start).0).collect::<Vec<_>>();
-        assert_eq!([0, 1, 2, 3].map(|n| written(of[n])), [vec![104], vec![110], vec![], vec![]]);
-        assert_eq!(habits.version(), 1);
+        assert!(!habits.saw(of[0], UmBlock(105), None, Does::Writes), "nothing is kept of a block without a number");
+        habits.saw(of[0], UmBlock(102), None, Does::Reads);
+        let does = |habits: &Habits, exec, block| habits.does(ExecId(exec), UmBlock(block), None);
+        assert_eq!([108, 110, 112].map(|block| does(&habits, 1, block)), [Does::Reads, Does::Writes, Does::Uses]);
+        assert_eq!([116, 118].map(|block| does(&habits, 2, block)), [Does::Uses; 2], "it has one operand less");
+        assert_eq!(does(&habits, 3, 110), Does::Uses, "another kernel");
+        assert_eq!(habits.unknown(of[1]).map(|range| UmBlock::containing(range.start).0).collect::<Vec<_>>(), [112]);
+        assert_eq!([0, 1, 2, 3].map(|exec| habits.has_changed(ExecId(exec), 0)), [true, true, false, false]);
+        assert!(!habits.has_changed(ExecId(0), habits.version()));
+        habits.saw(of[1], UmBlock(108), None, Does::Writes);
+        habits.saw(of[0], UmBlock(102), None, Does::Reads);
+        assert_eq!(does(&habits, 0, 102), Does::Writes, "whoever wrote once writes");
     }
 
     #[test]
-    fn a_block_of_no_operand_teaches_nothing() {
-        let window = launches(&[(7, &[1, 2])]);
+    fn what_no_operand_names_is_known_by_block() {
+        let (window, mut habits) = launches(&[(7, &[1, 2]), (7, &[3, 4])]);
         let launch = window.launches().next().unwrap();
-        let mut habits = Habits::default();
-        assert!(!habits.writes_block(launch, UmBlock(130)));
-        assert_eq!((habits.of(launch).count(), habits.version()), (0, 0));
+        let (block, number) = (UmBlock(130), Some(StableBlock(30)));
+        assert!(habits.saw(launch, block, number, Does::Writes));
+        assert!(!habits.saw(launch, block, number, Does::Writes));
+        assert_eq!([0, 1].map(|exec| habits.does(ExecId(exec), block, number)), [Does::Writes, Does::Uses]);
+        assert_eq!(habits.version(), 0);
+    }
+
+    #[test]
+    fn it_is_tried_a_few_times_an_iteration_whoever_launches_a_kernel_and_not_when_it_writes_much() {
+        let (window, mut habits) = launches(&[(7, &[1, 2, 3]), (7, &[3, 4, 5]), (7, &[5])]);
+        let tries = |habits: &mut Habits, exec, block, since| {
+            (0..100).filter(|_| habits.may_try(ExecId(exec), UmBlock(block), since)).count()
+        };
+        assert_eq!([(0, 102), (1, 106), (2, 110)].map(|(exec, block)| tries(&mut habits, exec, block, 7)), [3, 0, 3]);
+        assert_eq!([(0, 130), (3, 102)].map(|(exec, block)| tries(&mut habits, exec, block, 8)), [0, 0], "in none");
+        assert_eq!(tries(&mut habits, 1, 106, 8), 3);
+        let launch = window.launches().next().unwrap();
+        for block in [102, 104, 106] {
+            habits.saw(launch, UmBlock(block), None, Does::Writes);
+        }
+        assert_eq!([(0, 102), (2, 110)].map(|(exec, block)| tries(&mut habits, exec, block, 9)), [0, 3]);
     }
 }

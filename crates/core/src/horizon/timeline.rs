@@ -48,13 +48,22 @@ const NIL: u32 = u32::MAX;
 /// What a launch does with a block, as far as is known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub enum Does {
-    /// It reads it.
+    /// It uses it, and nothing more is known.
     #[default]
+    Uses,
+    /// It only reads it.
     Reads,
     /// It writes some of it, and may need the rest.
     Writes,
     /// It is the first to use memory that was handed out: what was in there is not needed.
     Fills,
+}
+
+impl Does {
+    /// Whether it is known to write.
+    pub fn writes(self) -> bool {
+        self >= Self::Writes
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -155,6 +164,10 @@ impl Timeline {
     /// Whether this many launches beyond those issued are known.
     pub fn foresees(&self, launches: u64) -> bool {
         (self.points.len() - self.issued) as u64 >= launches
+    }
+    /// All points.
+    pub fn all(&self) -> impl Iterator<Item = Nth> + use<> {
+        (0..self.points.len()).map(Nth)
     }
     /// The point of this number, if there is one.
     pub fn find(&self, ticket: Ticket) -> Option<Nth> {
@@ -293,7 +306,7 @@ impl Timeline {
         let mut id = first;
         while id != NIL {
             let Use { point, does, after, .. } = self.uses[id as usize];
-            if does != Does::Reads {
+            if does.writes() {
                 return Some(point);
             }
             if point > until {
@@ -304,26 +317,28 @@ impl Timeline {
         None
     }
 
-    /// Where nobody writes a block before this launch, uses it until then, and not then: when it is used again.
-    pub fn rests_at(&self, at: Handle, over: Ordinal) -> Option<Ticket> {
-        let mut id = self.first(at);
-        while let Some(&Use { point, does, after, .. }) = self.uses.get(id as usize) {
+    /// Where nobody writes a block before this launch, uses it until then, and not then: when it is used again, and the first of those of whom it is not
+    /// known that they only read.
+    pub fn rests_at(&self, at: Handle, over: Ordinal) -> Option<(Ticket, Option<ExecId>)> {
+        let (mut id, mut doubtful) = (self.first(at), None);
+        while let Some(&Use { point, does, exec, after, .. }) = self.uses.get(id as usize) {
             if ordinal(point) > over {
-                return (does != Does::Fills).then_some(point);
+                return (does != Does::Fills).then_some((point, doubtful));
             }
-            if does != Does::Reads {
+            if does.writes() || exec == NIL {
                 return None;
             }
+            doubtful = doubtful.or((does == Does::Uses).then_some(ExecId(exec)));
             id = after;
         }
         None
     }
 
-    /// Whether a block, once it has come back for its next use, has another rest half as long before it is written.
+    /// Whether a block, once it has come back for its next use, has another rest half as long before it is written, as far as is known. One that is used no more until all comes around again
+    /// has the same rest again.
     pub fn rests_again(&self, at: Handle) -> bool {
-        let Some(&Use { point, does: Does::Reads, mut after, .. }) = self.uses.get(self.first(at) as usize) else {
-            return false;
-        };
+        let first = self.uses.get(self.first(at) as usize).filter(|first| first.does == Does::Reads);
+        let Some(&Use { point, mut after, .. }) = first else { return false };
         let long = (point.0 - self.front().0) / 2;
         let mut since = point;
         while let Some(&Use { point, does, after: next, .. }) = self.uses.get(after as usize) {
@@ -335,7 +350,7 @@ impl Timeline {
             }
             (after, since) = (next, point);
         }
-        false
+        true
     }
 
     fn first(&self, at: Handle) -> u32 {

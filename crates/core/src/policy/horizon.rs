@@ -11,13 +11,12 @@
 //!
 //! New contents need room and no transfer; they get their places a few launches before ([`SOON`]).
 //!
-//! The future is, in order of certainty: launches issued and not over, with what their arguments reach where their table is not known; then the tables'
-//! continuation. Where both end, what is used is not known any more, and blocks are taken to be needed last, those used longest ago first.
+//! The future is, in order of certainty: launches issued and not over, with what their arguments reach where their table is not known; then what the
+//! trail says comes next, or the execution-ID table. Where both end, what is used is not known any more, and blocks are taken to be needed last, those used longest ago first.
 //!
-//! **Saving.** Where the driver can keep two copies (`copies`) and it is asked for, the way out is also used when nobody can leave yet: who is only read until
+//! **Saving.** Where the driver can keep two copies (`copies`), the way out is also used when nobody can leave yet: who is only read until
 //! more room is needed than there is, and rests then, is copied to the host and stays until it can go, which takes no time then. Who was saved and is to be written soon is owned again
-//! first. Who writes is known from hand-outs, since the first launch that names memory that was handed out fills it, and from write faults; both go for all launches of the kernel
-//! ([`Habits`]).
+//! first. Who writes and who reads is known of kernels ([`Habits`]).
 //!
 //! **Gate.** The first launch issued that lacks something does not start, as long as anything is under way. If nothing is, nothing more can be done for it,
 //! and it faults.
@@ -34,13 +33,14 @@ use super::learner::Learner;
 use super::{Policy, PolicyName, TableSizes};
 use crate::command::Commands;
 use crate::correlate::exec::History;
-use crate::correlate::{Geometry, StableBlock, Tables};
+use crate::correlate::trail::{Came, Position, Trail};
+use crate::correlate::{Geometry, Tables};
 use crate::doubt::Doubt;
 use crate::horizon::habits::Habits;
 use crate::horizon::ranks::{Class, NEVER, Ranks};
 use crate::horizon::timeline::{Does, STRIDE, Timeline, ordinal};
 use crate::known::Known;
-use crate::mix::Map;
+use crate::mix::Set;
 use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::{AddrRange, ExecId, LaunchSeq};
 use crate::window::Issued;
@@ -58,43 +58,42 @@ const UNDER_WAY: usize = 32;
 const SPARE: usize = 32;
 
 /// While so many launches beyond those issued are known, the program is no more launches and copies ahead of the GPU.
-const LEAD: u64 = 64;
+const LEAD: u64 = 16;
 
-/// Trust in the tables: one more for each launch that they foretold, up to the first, [`WRONG`] less for one that they did not; nothing is predicted with less than [`ENOUGH`].
+/// Trust in what is expected: one more for each launch that was, up to the first, [`WRONG`] less for one that was not; nothing is predicted with less than [`ENOUGH`].
 const MOST_TRUST: u32 = 64;
 const WRONG: u32 = 8;
 const ENOUGH: u32 = 32;
 
+/// So many launches later predictions are brought up to what is known, and it is looked anew for who is worth saving: either looks at everything.
+const STALE: u64 = 32;
+
 /// Points walked at most for one event: many enough to get ahead of any program.
 const WALK: usize = 64;
-
-/// What launches of one execution ID do with blocks that they do not only read.
-#[derive(Default, Debug)]
-struct Writes {
-    version: u32,
-    blocks: Map<StableBlock, Does>,
-}
 
 /// See the module.
 #[derive(Debug)]
 pub struct Horizon {
     learner: Learner,
-    /// Whether blocks are saved ahead of need.
-    saves: bool,
     timeline: Timeline,
     ranks: Ranks,
     /// What the host has, too, by when it is written.
     written: Ranks,
-    /// Execution IDs issued last, and those predicted after them.
+    /// Execution IDs issued, and those predicted after them: where in the trail that is, and by the table where it is in none.
+    trail: Trail,
+    ahead: Option<Position>,
     issued: History,
     predicted: History,
+    /// Whose blocks became known of late, and the launch at which predictions were last brought up to that.
+    taught: Set<ExecId>,
+    brought_up: LaunchSeq,
     last_issued: LaunchSeq,
-    /// How often the tables said of late what comes next.
+    /// How often what was expected of late came next.
     trust: u32,
     doubt: Doubt,
+    /// What launches do with blocks, and the version of it that predictions know.
     habits: Habits,
-    /// What launches write, as far as is known, and with what knowledge of habits.
-    writes: Map<ExecId, Writes>,
+    habits_known: u32,
     /// Blocks that were handed out since a launch named them.
     fresh: usize,
     worth: save::Worth,
@@ -103,21 +102,24 @@ pub struct Horizon {
 }
 
 impl Horizon {
-    /// With tables of this geometry; `saves`: whether blocks are saved ahead of need, where that can be.
-    pub fn new(geometry: Geometry, saves: bool) -> Self {
+    /// With tables of this geometry.
+    pub fn new(geometry: Geometry) -> Self {
         Self {
-            saves,
             learner: Learner::new(geometry),
             timeline: Timeline::default(),
             ranks: Ranks::default(),
             written: Ranks::default(),
             issued: History::default(),
             predicted: History::default(),
+            trail: Trail::default(),
+            ahead: None,
+            taught: Set::default(),
+            brought_up: LaunchSeq(0),
             last_issued: LaunchSeq(0),
             trust: 0,
             doubt: Doubt::default(),
             habits: Habits::default(),
-            writes: Map::default(),
+            habits_known: 0,
             fresh: 0,
             worth: save::Worth::default(),
             moved: false,
@@ -188,11 +190,15 @@ impl Policy for Horizon {
     fn launch(&mut self, seq: LaunchSeq, known: &mut Known, _out: &mut Commands) {
         let Some(exec) = known.window.get(seq).map(|launch| launch.exec) else { return };
         if let Some(exec) = exec {
-            let right = self.learner.tables.exec.next(self.issued) == Some(exec);
+            let right = self.expected() == Some(exec);
             self.trust = if right { MOST_TRUST.min(self.trust + 1) } else { self.trust.saturating_sub(WRONG) };
             self.learner.tables.exec.learn(self.issued, exec);
         }
         self.issued.push(exec);
+        if self.trail.push(exec) == Came::Elsewhere {
+            let residency = &mut known.residency;
+            self.timeline.take_back(|at| residency.note(at));
+        }
         self.issue(seq, exec, known);
         self.walk(known);
     }
@@ -224,8 +230,8 @@ impl Policy for Horizon {
             let residency = &mut known.residency;
             self.timeline.take_back(|at| residency.note(at));
         }
-        self.learner.settle(launch, known);
-        self.apply_habits(launch, &mut known.residency, &known.places);
+        self.taught.extend(self.learner.settle(launch, known));
+        self.was_read(launch, known);
     }
     fn progressed(&mut self, known: &mut Known, _out: &mut Commands) {
         self.walk(known);
@@ -234,10 +240,10 @@ impl Policy for Horizon {
         fetch_now(at, known, out);
         let block = known.residency.get(at).block;
         let Self { learner, timeline, doubt, .. } = self;
-        learner.fault(block, known, |seq, known| {
+        let taught = learner.fault(block, known, |seq, known| {
             let Some(nth) = timeline.point_of(seq) else { return false };
             // Until it is over it is not to be taken from it again.
-            timeline.add(nth, at, Does::Reads);
+            timeline.add(nth, at, Does::Uses);
             known.residency.note(at);
             let left_out = &mut timeline.point(nth).left_out;
             let Some(found) = left_out.iter().position(|&other| other == block) else { return false };
@@ -245,6 +251,7 @@ impl Policy for Horizon {
             doubt.used(known);
             true
         });
+        self.taught.extend(taught);
     }
     fn overwritten(&mut self, at: Handle, known: &mut Known, _out: &mut Commands) {
         self.is_written_by_executing(at, known);
@@ -287,6 +294,7 @@ impl Policy for Horizon {
         let residency = &mut known.residency;
         self.timeline.clear(|at| residency.note(at));
         self.issued = History::default();
+        self.trail.lose();
         self.learner.sleep();
     }
     fn gate(&mut self, known: &Known) -> Option<LaunchSeq> {

@@ -53,21 +53,23 @@ impl Learner {
         Some(exec)
     }
 
-    /// A launch is over: judges the first execution of an execution ID by what its arguments reach.
-    pub(super) fn settle(&mut self, launch: &Issued, known: &Known) {
-        let Some(exec) = launch.exec else { return };
+    /// A launch is over: judges the first execution of an execution ID by what its arguments reach. Says whose it was, if it was the first.
+    pub(super) fn settle(&mut self, launch: &Issued, known: &Known) -> Option<ExecId> {
+        let exec = launch.exec?;
         if launch.reach.is_empty() && self.tables.blocks_mut(exec).is_none() {
-            return;
+            return None;
         }
         let table = self.tables.blocks_or_new(exec);
         if table.is_settled() {
-            return table.ran();
+            table.ran();
+            return None;
         }
         // Where no fault can be seen, nothing tells what is absent.
         let there = |block| known.residency.find(block).is_some_and(|at| known.residency.get(at).on_device);
         let present = launch.blocks().filter(|&block| !known.faults_visible || there(block));
         table.settle(present.filter_map(|block| known.places.number(block)));
         self.tables.changes += 1;
+        Some(exec)
     }
 
     /// Nothing is under way any more.

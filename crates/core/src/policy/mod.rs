@@ -149,13 +149,13 @@ impl PolicyName {
         }
     }
 
-    /// A fresh policy of this name. `ahead`: see [`crate::Config`].
-    pub fn build(self, degree: u32, geometry: Geometry, ahead: bool) -> Box<dyn Policy> {
+    /// A fresh policy of this name.
+    pub fn build(self, degree: u32, geometry: Geometry) -> Box<dyn Policy> {
         match self {
             Self::Demand => Box::new(Demand),
             Self::NextBlock => Box::new(NextBlock),
             Self::Deepum => Box::new(Deepum::new(degree, geometry)),
-            Self::Horizon => Box::new(Horizon::new(geometry, ahead)),
+            Self::Horizon => Box::new(Horizon::new(geometry)),
             Self::DeepumPaper => Box::new(DeepumPaper::new(degree, geometry)),
             Self::Restless => Box::<Restless>::default(),
         }
@@ -183,7 +183,7 @@ mod tests {
     fn names_go_both_ways_and_an_unknown_one_lists_them() {
         for name in PolicyName::ALL {
             assert_eq!(name.as_str().parse(), Ok(name));
-            assert_eq!(name.build(32, Geometry::default(), true).name(), name);
+            assert_eq!(name.build(32, Geometry::default()).name(), name);
         }
         let error = "deepun".parse::<PolicyName>().unwrap_err().to_string();
         assert_eq!(

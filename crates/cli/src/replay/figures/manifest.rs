@@ -24,6 +24,8 @@ pub struct Manifest {
     pub host: String,
     pub link: f64,
     pub ssd: String,
+    /// How often an iteration is repeated in life; the last one counts.
+    pub iterations: u32,
     /// Policies in life, and in the published world.
     life: Vec<String>,
     compat: Vec<String>,
@@ -89,9 +91,9 @@ impl Manifest {
             host: Some(super::super::bytes(&self.host).map_err(|why| anyhow!("{}: {why}", self.host))?),
             ssd: Some(super::super::ssd(&self.ssd).map_err(|why| anyhow!("{}: {why}", self.ssd))?),
             link: Some(self.link),
-            iterations: super::super::ITERATIONS,
+            iterations: self.iterations,
             placement: None,
-            saving: false,
+            one_copy: false,
         };
         Life::new(&device, &otherwise)
     }

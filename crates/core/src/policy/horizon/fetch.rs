@@ -6,7 +6,7 @@ use super::{AHEAD, Horizon, SOON, UNDER_WAY};
 use crate::command::{Command, Commands, Why};
 use crate::copies;
 use crate::horizon::ranks::Class;
-use crate::horizon::timeline::{Does, Nth, ordinal};
+use crate::horizon::timeline::{Nth, ordinal};
 use crate::known::Known;
 use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::LaunchSeq;
@@ -58,7 +58,7 @@ impl Horizon {
 
     /// Whether the next user of a block writes it, as far as is known.
     fn is_written(&self, at: Handle) -> bool {
-        self.timeline.next_use(at).is_some_and(|(_, does)| does != Does::Reads)
+        self.timeline.next_use(at).is_some_and(|(_, does)| does.writes())
     }
 
     /// The place in the sequence that the launch of a point has or will have.

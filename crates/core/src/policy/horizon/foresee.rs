@@ -4,12 +4,13 @@
 //! the first launch that names memory that was handed out fills it, and from write faults; otherwise it is taken to read.
 //! Not here: blocks that a table names and the program does not have yet. They are passed over, and fault.
 
-use super::{ENOUGH, Horizon, WALK};
+use super::{ENOUGH, Horizon, STALE, WALK};
 use crate::correlate::Places;
+use crate::horizon::ranks::Class;
 use crate::horizon::timeline::{Does, Nth};
 use crate::known::Known;
 use crate::residency::{Handle, Residency};
-use crate::units::{AddrRange, ExecId, LaunchSeq};
+use crate::units::{ExecId, LaunchSeq, UmBlock};
 use crate::window::Issued;
 
 impl Horizon {
@@ -21,15 +22,14 @@ impl Horizon {
         let residency = &mut known.residency;
         let (nth, expected) = self.timeline.issue(seq, exec, |at| residency.note(at));
         known.counters.launches_mispredicted += u64::from(exec.is_some() && !expected && had_predicted);
+        if let Some(launch) = known.window.get(seq) {
+            self.habits.issued(launch);
+        }
         if !self.timeline.point(nth).known {
             self.uses(nth, exec, Some(seq), known);
         }
         if self.fresh > 0 {
             self.births(nth, seq, known);
-        }
-        let Known { window, residency, places, .. } = known;
-        if let Some(launch) = window.get(seq) {
-            self.apply_habits(launch, residency, places);
         }
     }
 
@@ -43,58 +43,51 @@ impl Horizon {
             self.fresh -= 1;
             self.timeline.add(nth, at, Does::Fills);
             residency.note(at);
-            if let Some((exec, number)) = launch.exec.zip(places.number(block)) {
-                let known = self.writes.entry(exec).or_default().blocks.insert(number, Does::Fills);
-                if known != Some(Does::Fills) {
-                    self.timeline.learn(at, exec, Does::Fills);
-                }
-            }
-            self.habits.writes_block(launch, block);
+            self.saw(launch, at, Does::Fills, residency, places);
         }
     }
 
     /// The executing launch was seen to write a block.
     pub(super) fn is_written_by_executing(&mut self, at: Handle, known: &mut Known) {
-        let block = known.residency.get(at).block;
-        let Some(launch) = known.window.attribute(block) else { return };
-        if self.habits.writes_block(launch, block) {
-            let Known { window, residency, places, .. } = known;
-            let Some(kernel) = window.attribute(block).map(|launch| launch.kernel) else { return };
-            // Of those that are issued later it is known when they are.
-            for launch in window.launches().filter(|launch| launch.kernel == kernel) {
-                self.apply_habits(launch, residency, places);
-            }
+        let Known { window, residency, places, .. } = known;
+        if let Some(launch) = window.attribute(residency.get(at).block) {
+            self.saw(launch, at, Does::Writes, residency, places);
         }
     }
 
-    /// Takes over what is known of a launch's kernel, if that is more than last time.
-    pub(super) fn apply_habits(&mut self, launch: &Issued, residency: &mut Residency, places: &Places) {
-        let Some(exec) = launch.exec else { return };
-        if self.writes.get(&exec).map_or(0, |writes| writes.version) == self.habits.version() {
+    /// A launch is over: what was saved and still is, it has not written.
+    pub(super) fn was_read(&mut self, launch: &Issued, known: &mut Known) {
+        let Known { residency, places, .. } = known;
+        if self.ranks.count(Class::Saved) == 0 {
             return;
         }
-        let writes = self.writes.entry(exec).or_default();
-        writes.version = self.habits.version();
-        for block in self.habits.of(launch).flat_map(AddrRange::blocks) {
-            let Some((at, number)) = residency.find(block).zip(places.number(block)) else { continue };
-            let does = writes.blocks.entry(number).or_default();
-            if *does == Does::Reads {
-                *does = Does::Writes;
-                self.timeline.learn(at, exec, Does::Writes);
-                residency.note(at);
-            }
+        let saved =
+            |block: UmBlock| residency.find(block).filter(|&at| residency.get(at).saved && residency.get(at).on_device);
+        let read: Vec<Handle> =
+            self.habits.unknown(launch).filter_map(|range| range.blocks().find_map(saved)).collect();
+        for at in read {
+            self.saw(launch, at, Does::Reads, residency, places);
+        }
+    }
+
+    fn saw(&mut self, launch: &Issued, at: Handle, does: Does, residency: &mut Residency, places: &Places) {
+        let block = residency.get(at).block;
+        if self.habits.saw(launch, block, places.number(block), does)
+            && let Some(exec) = launch.exec
+        {
+            self.timeline.learn(at, exec, does);
+            residency.note(at);
         }
     }
 
     /// Notes what a launch uses: what is known of its execution ID, or what its arguments reach if it was issued.
     fn uses(&mut self, nth: Nth, exec: Option<ExecId>, seq: Option<LaunchSeq>, known: &mut Known) {
         let Known { residency, places, window, .. } = known;
-        let timeline = &mut self.timeline;
-        let writes = exec.and_then(|exec| self.writes.get(&exec));
+        let (timeline, habits) = (&mut self.timeline, &self.habits);
         let mut add = |block| {
-            let does = writes.zip(places.number(block)).and_then(|(writes, number)| writes.blocks.get(&number));
+            let does = exec.map_or(Does::Uses, |exec| habits.does(exec, block, places.number(block)));
             if let Some(at) = residency.find(block)
-                && timeline.add(nth, at, does.copied().unwrap_or_default())
+                && timeline.add(nth, at, does)
             {
                 residency.note(at);
             }
@@ -114,22 +107,64 @@ impl Horizon {
         self.timeline.point(nth).known |= is_known;
     }
 
-    /// Goes on with what the tables say follows.
+    /// What is expected to be issued next.
+    pub(super) fn expected(&self) -> Option<ExecId> {
+        match self.trail.cursor() {
+            Some(at) => self.trail.after(at).map(|(_, exec)| exec),
+            None => self.learner.tables.exec.next(self.issued),
+        }
+    }
+
+    /// What is expected after all that is predicted, which it is from now on.
+    fn next(&mut self) -> Option<ExecId> {
+        let exec = match self.ahead {
+            Some(at) => {
+                let (place, exec) = self.trail.after(at)?;
+                self.ahead = Some(place);
+                exec
+            }
+            None => self.learner.tables.exec.next(self.predicted)?,
+        };
+        self.predicted.push(Some(exec));
+        Some(exec)
+    }
+
+    /// What became known of launches since they were predicted is noted with them: now and then, for all of them are looked at.
+    fn bring_up(&mut self, known: &mut Known) {
+        let since = self.habits_known;
+        let is_news = !self.taught.is_empty() || self.habits.version() > since;
+        if !is_news || self.last_issued < self.brought_up.plus(STALE) {
+            return;
+        }
+        (self.brought_up, self.habits_known) = (self.last_issued, self.habits.version());
+        let taught = std::mem::take(&mut self.taught);
+        for nth in self.timeline.all() {
+            let exec = self.timeline.point(nth).exec;
+            let seq = self.timeline.issued_at(nth);
+            if exec.is_some_and(|exec| taught.contains(&exec) || self.habits.has_changed(exec, since)) {
+                self.uses(nth, exec, seq, known);
+            }
+        }
+    }
+
+    /// Goes on with what is expected.
     pub(super) fn walk(&mut self, known: &mut Known) {
         if self.trust < ENOUGH {
             let residency = &mut known.residency;
             self.timeline.take_back(|at| residency.note(at));
             return;
         }
+        self.bring_up(known);
         for _ in 0..WALK {
-            if !self.timeline.has_room() {
+            // Once around: what comes after that is known better later.
+            let is_around = self.trail.period().is_some_and(|period| self.timeline.foresees(period));
+            if is_around || !self.timeline.has_room() {
                 return;
             }
             if !self.timeline.has_predicted() {
-                self.predicted = self.issued;
+                (self.predicted, self.ahead) = (self.issued, self.trail.cursor());
             }
-            let Some(exec) = self.learner.tables.exec.next(self.predicted) else { return };
-            self.predicted.push(Some(exec));
+            let Some(exec) = self.next() else { return };
             let nth = self.timeline.push(exec);
             self.uses(nth, Some(exec), None, known);
         }

@@ -14,9 +14,6 @@ use crate::invalidate::{self, Invalidate};
 use crate::known::Known;
 use crate::residency::{Ask, Handle, Ticket};
 
-/// What comes is given way so many launches ahead.
-const WAY: u64 = 1024 * STRIDE;
-
 /// Most blocks on their way off the GPU of which the host has a copy.
 const QUICKLY: usize = 4 * UNDER_WAY;
 
@@ -46,9 +43,9 @@ impl Horizon {
         self.give_up(known, out);
         loop {
             let from = ordinal(self.timeline.front());
-            let Some(over) = self.over(Self::spare(known), known) else { break };
+            let Some(over) = self.over(Self::spare(known), known) else { return };
             if over > from && !known.preevict {
-                break;
+                return;
             }
             // For what is only to be left free nobody leaves who is needed soon.
             let is_needed = self.over(0, known).is_some_and(|needed| needed <= over);
@@ -57,37 +54,19 @@ impl Horizon {
             let (only, saved) = (last(Class::Only), last(Class::Saved));
             // In haste whoever needs no time on the link goes first.
             let quick = saved.filter(|_| over < from + SOON / STRIDE);
-            let Some((_, at)) = quick.or(saved.max(only)) else { break };
+            let Some((_, at)) = quick.or(saved.max(only)) else { return };
             let most = if known.residency.get(at).saved { QUICKLY } else { UNDER_WAY };
             if known.residency.blocks_leaving() >= most {
-                break;
+                return;
             }
             self.leave(at, known, out);
         }
-        self.make_way(known, out);
-    }
-
-    /// Asks those to leave in whose places comes what is needed long before them: else it would come only when others have died, just in time or too late.
-    fn make_way(&mut self, known: &mut Known, out: &mut Commands) {
-        let front = self.timeline.front().0;
-        let soon = |&(ticket, _): &(Ticket, Handle)| ticket.0 <= front + WAY;
-        let Some((wanted, _)) = self.ranks.first(Class::Away).filter(soon).filter(|_| known.preevict) else { return };
-        let later = Ticket(front + 2 * (wanted.0 - front) + WAY);
-        while Self::free(known) + known.residency.blocks_leaving() < Self::spare(known) + UNDER_WAY {
-            let last = |class| self.ranks.last(class).filter(|&(ticket, _)| ticket > later);
-            let Some((_, at)) = last(Class::Only).max(last(Class::Saved)) else { return };
-            self.leave(at, known, out);
-        }
-    }
-
-    /// Places that nobody has, nor will have when what is under way has come and gone.
-    fn free(known: &Known) -> usize {
-        known.fits.saturating_sub(known.residency.blocks_staying() + known.residency.blocks_coming())
     }
 
     /// Asks for places of the dead, so that what comes next finds some.
     fn give_up(&mut self, known: &mut Known, out: &mut Commands) {
-        let free = Self::free(known);
+        let residency = &known.residency;
+        let free = known.fits.saturating_sub(residency.blocks_staying() + residency.blocks_coming());
         let few = Self::spare(known) + UNDER_WAY;
         if free >= few || known.invalidate == Invalidate::No {
             return;
@@ -111,7 +90,7 @@ impl Horizon {
     }
 
     fn leave(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
-        let keeps = self.saves && self.timeline.rests_again(at);
+        let keeps = known.saving && self.timeline.rests_again(at);
         if !(keeps && copies::drop_copy(at, known, out)) {
             evict::leave(at, Ask::PreEvict, known, out);
         }

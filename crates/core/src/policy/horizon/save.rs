@@ -3,12 +3,12 @@
 //! A burst of new contents may need more room than the link can make in its time, and before it everybody is still in use. Who is only read until then and has a
 //! rest after it is copied to the host meanwhile, and then leaves without a copy: as many as the burst needs, those needed last first.
 
-use super::{Horizon, SOON, UNDER_WAY};
+use super::{Horizon, SOON, STALE, UNDER_WAY};
 use crate::command::Commands;
 use crate::copies;
 use crate::horizon::need::Ordinal;
 use crate::horizon::ranks::{Class, Ranks};
-use crate::horizon::timeline::{STRIDE, ordinal};
+use crate::horizon::timeline::{LONGEST, STRIDE, ordinal};
 use crate::invalidate::{self, Invalidate};
 use crate::known::Known;
 use crate::residency::{Handle, Ticket};
@@ -17,8 +17,8 @@ use std::cmp::Reverse;
 /// Most blocks being saved: three calls (`queues`), so that what makes room does not wait for many.
 const SAVING: usize = 12;
 
-/// So many launches later it is looked anew for who is worth saving: that looks at every block on the GPU.
-const STALE: u64 = 32 * STRIDE;
+/// Most blocks that are saved at a time to see whether they are written.
+const TRIED: usize = 16;
 
 /// Who is worth saving.
 #[derive(Default, Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Worth {
 impl Horizon {
     /// Copies to the host who will have to leave when there is no time for it.
     pub(super) fn save(&mut self, known: &mut Known, out: &mut Commands) {
-        let is_able = self.saves && known.saving && self.timeline.has_predicted();
+        let is_able = known.saving && self.timeline.has_predicted();
         let is_busy = known.residency.blocks_leaving() > UNDER_WAY / 2 || self.ranks.count(Class::Saving) > SAVING / 2;
         if !is_able || is_busy {
             return;
@@ -43,7 +43,7 @@ impl Horizon {
         let most = usize::try_from(self.timeline.need.highest(from) - places).unwrap_or(0);
         while self.ranks.count(Class::Saving) < SAVING
             && self.ranks.count(Class::Saving) + self.ranks.count(Class::Saved) < most
-            && let Some(at) = self.worth_saving(over)
+            && let Some(at) = self.worth_saving(over, known)
         {
             if Self::class(known.residency.get(at)) == Some(Class::Only) {
                 if !copies::save(at, known, out) {
@@ -54,13 +54,21 @@ impl Horizon {
         }
     }
 
-    fn worth_saving(&mut self, over: Ordinal) -> Option<Handle> {
+    fn worth_saving(&mut self, over: Ordinal, known: &Known) -> Option<Handle> {
         let front = self.timeline.front();
-        if self.worth.blocks.is_empty() && front.0 >= self.worth.looked.0 + STALE {
+        if self.worth.blocks.is_empty() && front.0 >= self.worth.looked.0 + STALE * STRIDE {
             self.worth.looked = front;
             let only = self.ranks.nearest_first(Class::Only).take_while(|&(ticket, _)| ordinal(ticket) <= over);
-            let rests = only.filter_map(|(_, at)| Some((self.timeline.rests_at(at, over)?, at)));
-            self.worth.blocks = rests.collect();
+            let period = self.trail.period().unwrap_or(LONGEST as u64).max(1);
+            let since = ordinal(front) / period;
+            let mut tried = 0..TRIED;
+            self.worth.blocks.extend(only.filter_map(|(_, at)| {
+                let (ticket, doubtful) = self.timeline.rests_at(at, over)?;
+                let block = known.residency.get(at).block;
+                let mut may_try =
+                    |exec| !tried.is_empty() && self.habits.may_try(exec, block, since) && tried.next().is_some();
+                doubtful.is_none_or(&mut may_try).then_some((ticket, at))
+            }));
             self.worth.blocks.sort_unstable_by_key(|&(ticket, at)| (ticket, Reverse(at.index())));
         }
         self.worth.blocks.pop().map(|(_, at)| at)

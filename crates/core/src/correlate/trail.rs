@@ -1,0 +1,275 @@
+//! The trail: the execution IDs of all launches, in the order they came.
+//!
+//! Problem: a record of the execution-ID table ([`exec`](super::exec)) tells apart what three predecessors tell apart. Layers whose tensors the caching allocator puts into the same memory have the same
+//! execution IDs for hundreds of launches; who follows such records for a whole iteration goes round once too often, or leaves a layer out, and is wrong about all that comes after.
+//! Idea: a program that repeats itself repeats all of itself. So the future is what came behind the *cursor*: the place at which the launches before were the same as now, for as long
+//! as possible. While it tells right it moves on with the program, and its context becomes as long as the trail.
+//!
+//! ```text
+//! … a b b b c a b b b c a b │          what comes: b b c a b, and from there on as before
+//!               ▲ cursor    ▲ now
+//! ```
+//!
+//! Where launches were the same is found as in a compressor: a table by the last [`CONTEXT`] of them has the newest place, and every place the one before it with the same entry. A launch that is not the one
+//! expected sends the cursor where most launches before were the same. Where there is no such place it may be one of those expected soon, and some were left out; else it is a stray,
+//! and the cursor stays.
+//!
+//! Not here: what launches use (`correlate::block`); what becomes of predictions that were wrong (`horizon::timeline`).
+
+use super::exec::NONE;
+use crate::mix::Mix;
+use crate::units::ExecId;
+
+/// Launches that must be the same for a place to be looked at: as many as the execution-ID table goes by.
+const CONTEXT: u64 = 4;
+
+/// Places looked at, newest first, and how many launches before them are compared at most.
+const LOOKS: usize = 64;
+const COMPARED: u64 = 512;
+
+/// How far a launch that was not expected next is looked for behind the cursor.
+const LEFT_OUT: u64 = 16;
+
+/// Launches kept: two iterations of a million each.
+const LENGTH: u64 = 1 << 21;
+
+/// Bits of the table's index.
+const BITS: u32 = 16;
+
+/// Which launch of the trail.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Position(u64);
+
+/// What a launch was to the trail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Came {
+    /// The one expected, or one of those soon after it.
+    Expected,
+    /// None of them; what comes is expected as before.
+    Astray,
+    /// None of them, and what is expected from now on is something else.
+    Elsewhere,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Launch {
+    id: u32,
+    /// How many launches ago another one was with the same entry in the table; nothing if none is kept.
+    back: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Trail {
+    /// By place, in a ring once it is full.
+    launches: Vec<Launch>,
+    /// The newest place of each entry, and one; 0 if there is none.
+    newest: Vec<u64>,
+    len: u64,
+    cursor: Option<Position>,
+}
+
+impl Default for Trail {
+    fn default() -> Self {
+        Self { launches: Vec::new(), newest: vec![0; 1 << BITS], len: 0, cursor: None }
+    }
+}
+
+impl Trail {
+    /// A launch was issued.
+    pub fn push(&mut self, exec: Option<ExecId>) -> Came {
+        let now = Position(self.len);
+        let launch = Launch { id: exec.map_or(NONE, |exec| exec.0), back: 0 };
+        let slot = slot(now);
+        match self.launches.get_mut(slot) {
+            Some(oldest) => *oldest = launch,
+            None => self.launches.push(launch),
+        }
+        self.len += 1;
+        if let Some(entry) = self.entry(now) {
+            let before = std::mem::replace(&mut self.newest[entry], self.len);
+            self.launches[slot].back = before.checked_sub(1).map_or(0, |at| u32::try_from(now.0 - at).unwrap_or(0));
+        }
+        let (came, cursor) = self.find(now, launch.id);
+        self.cursor = cursor;
+        came
+    }
+
+    fn find(&self, now: Position, id: u32) -> (Came, Option<Position>) {
+        let is_it = |&place: &Position| place < now && self.id(place) == Some(id);
+        let next = self.cursor.map(|Position(at)| Position(at + 1)).filter(is_it);
+        if next.is_some() {
+            return (Came::Expected, next);
+        }
+        let found = self.most_alike(now);
+        if found.is_some() {
+            return (Came::Elsewhere, found);
+        }
+        let Some(Position(at)) = self.cursor else { return (Came::Elsewhere, None) };
+        match (at + 2..=at + LEFT_OUT).map(Position).find(is_it) {
+            Some(place) => (Came::Expected, Some(place)),
+            None => (Came::Astray, self.cursor),
+        }
+    }
+
+    /// The place before `now` at which most launches before were the same; the newest of several.
+    fn most_alike(&self, now: Position) -> Option<Position> {
+        let mut best: Option<(u64, Position)> = None;
+        let mut place = now;
+        for _ in 0..LOOKS {
+            let back = self.launches[slot(place)].back;
+            place = Position(place.0.checked_sub(u64::from(back))?);
+            if back == 0 || self.id(place).is_none() {
+                break;
+            }
+            let same = self.same(place, now);
+            if same >= CONTEXT && best.is_none_or(|(most, _)| same > most) {
+                best = Some((same, place));
+            }
+        }
+        best.map(|(_, place)| place)
+    }
+
+    /// How many launches up to these two were the same.
+    fn same(&self, Position(one): Position, Position(other): Position) -> u64 {
+        let id = |at: u64, back| at.checked_sub(back).and_then(|at| self.id(Position(at)));
+        (0..COMPARED).find(|&back| id(one, back).is_none() || id(one, back) != id(other, back)).unwrap_or(COMPARED)
+    }
+
+    /// The table's entry for the launches up to this one.
+    fn entry(&self, Position(at): Position) -> Option<usize> {
+        let first = at.checked_sub(CONTEXT - 1)?;
+        let mix = (first..=at).fold(Mix::new(), |mix, at| mix.word(self.id(Position(at)).unwrap_or(NONE).into()));
+        usize::try_from(mix.end() >> (u64::BITS - BITS)).ok()
+    }
+
+    fn id(&self, place: Position) -> Option<u32> {
+        let is_kept = place.0 < self.len && place.0 + LENGTH >= self.len;
+        is_kept.then(|| self.launches[slot(place)].id)
+    }
+
+    /// Where the program is again; nothing if it was not there before.
+    pub fn cursor(&self) -> Option<Position> {
+        self.cursor
+    }
+
+    /// How many launches ago it was there.
+    pub fn period(&self) -> Option<u64> {
+        self.cursor.map(|Position(at)| self.len - 1 - at)
+    }
+
+    /// What came behind a place; behind the last, what came behind the cursor.
+    pub fn after(&self, Position(at): Position) -> Option<(Position, ExecId)> {
+        let next = if at + 1 < self.len { Position(at + 1) } else { Position(self.cursor?.0 + 1) };
+        self.id(next).filter(|&id| id != NONE).map(|id| (next, ExecId(id)))
+    }
+
+    /// Where the program is now is not known any more.
+    pub fn lose(&mut self) {
+        self.cursor = None;
+    }
+}
+
+fn slot(Position(at): Position) -> usize {
+    (at % LENGTH) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn push(trail: &mut Trail, ids: impl IntoIterator<Item = u32>) -> Vec<Came> {
+        ids.into_iter().map(|id| trail.push(Some(ExecId(id)))).collect()
+    }
+
+    /// What is expected, so many launches ahead.
+    fn ahead(trail: &Trail, count: usize) -> Vec<u32> {
+        let first = trail.cursor().and_then(|cursor| trail.after(cursor));
+        std::iter::successors(first, |&(place, _)| trail.after(place)).take(count).map(|(_, exec)| exec.0).collect()
+    }
+
+    /// A step of which all layers are the same launches, one by one; there are more of them than one way back.
+    fn step() -> Vec<u32> {
+        let layers = |launches: [u32; 5], count: usize| launches.into_iter().cycle().take(5 * count);
+        [0].into_iter().chain(layers([1, 2, 3, 2, 4], 12)).chain([5]).chain(layers([6, 7, 8, 7, 9], 12)).collect()
+    }
+
+    #[test]
+    fn equal_layers_are_counted() {
+        let (mut trail, step) = (Trail::default(), step());
+        push(&mut trail, step.iter().copied().chain(step.iter().copied()).chain(step[..20].iter().copied()));
+        assert_eq!(trail.period(), Some(step.len() as u64));
+        let expected: Vec<u32> = step.iter().copied().cycle().skip(20).take(3 * step.len()).collect();
+        assert_eq!(ahead(&trail, expected.len()), expected, "thrice around, from where it is");
+    }
+
+    #[test]
+    fn launches_left_out_and_strays_change_nothing_of_what_is_expected() {
+        let (mut trail, step) = (Trail::default(), (0..50).collect::<Vec<u32>>());
+        push(&mut trail, step.iter().copied().chain(0..20));
+        assert_eq!(push(&mut trail, [23]), [Came::Expected], "20 to 22 were left out");
+        assert_eq!(push(&mut trail, [99, 98, 24]), [Came::Astray, Came::Astray, Came::Expected]);
+        assert_eq!(ahead(&trail, 3), [25, 26, 27]);
+        // What is nowhere near is looked for by what came before it.
+        let came = push(&mut trail, [0, 1, 2, 3]);
+        assert_eq!(came, [Came::Astray, Came::Astray, Came::Astray, Came::Elsewhere]);
+        assert_eq!(ahead(&trail, 3), [4, 5, 6]);
+    }
+
+    #[test]
+    fn a_launch_without_an_id_is_expected_by_nobody() {
+        let mut trail = Trail::default();
+        for _ in 0..2 {
+            push(&mut trail, [1, 2, 3, 4]);
+            trail.push(None);
+            push(&mut trail, [5, 6]);
+        }
+        push(&mut trail, [1, 2, 3, 4]);
+        assert_eq!(ahead(&trail, 5), [0; 0]);
+        trail.lose();
+        assert_eq!((trail.cursor(), trail.period()), (None, None));
+    }
+
+    #[test]
+    fn a_full_trail_goes_on_over_the_oldest() {
+        let mut trail = Trail::default();
+        push(&mut trail, (0..1000).cycle().take(usize::try_from(LENGTH).unwrap() + 2500));
+        let at = u32::try_from((LENGTH + 2500) % 1000).unwrap();
+        assert_eq!(ahead(&trail, 2), [at, at + 1]);
+        assert_eq!(push(&mut trail, [7000])[0], Came::Astray);
+        assert_eq!(push(&mut trail, 500..504)[3], Came::Elsewhere);
+        assert_eq!(ahead(&trail, 1), [504]);
+    }
+
+    /// The rules, over the launches written out.
+    fn plainly(ids: &[u32], cursor: Option<usize>) -> (Came, Option<usize>) {
+        let (now, id) = (ids.len() - 1, ids[ids.len() - 1]);
+        let is_it = |&place: &usize| place < now && ids[place] == id;
+        if let Some(next) = cursor.map(|at| at + 1).filter(is_it) {
+            return (Came::Expected, Some(next));
+        }
+        let same = |place: usize| (0..=place).take_while(|&back| ids[place - back] == ids[now - back]).count();
+        if let Some(best) = (0..now).filter(|&place| same(place) >= 4).max_by_key(|&place| (same(place), place)) {
+            return (Came::Elsewhere, Some(best));
+        }
+        let Some(at) = cursor else { return (Came::Elsewhere, None) };
+        match (at + 2..=at + 16).find(is_it) {
+            Some(place) => (Came::Expected, Some(place)),
+            None => (Came::Astray, Some(at)),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_cursor_is_where_the_rules_say(ids in prop::collection::vec(0u32..3, 1..60)) {
+            let (mut trail, mut cursor) = (Trail::default(), None);
+            for end in 1..=ids.len() {
+                let (came, place) = plainly(&ids[..end], cursor);
+                cursor = place;
+                prop_assert_eq!(trail.push(Some(ExecId(ids[end - 1]))), came);
+                prop_assert_eq!(trail.cursor(), place.map(|place| Position(place as u64)));
+            }
+        }
+    }
+}
