@@ -4,6 +4,8 @@ import argparse
 import torch
 from transformers import BertConfig, BertForMaskedLM
 
+import backward_over  # noqa: F401  waits, at the end
+
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--batch", type=int, default=16)
 parser.add_argument("--length", type=int, default=512, help="tokens in a sequence")

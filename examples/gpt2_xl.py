@@ -4,6 +4,8 @@ import argparse
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+import backward_over  # noqa: F401  waits, at the end
+
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--batch", type=int, default=3)
 parser.add_argument("--length", type=int, default=1024, help="tokens in a sequence")

@@ -15,6 +15,8 @@ from collections.abc import Callable
 import torch
 from torch.utils.checkpoint import checkpoint
 
+import backward_over  # noqa: F401  waits, at the end
+
 REMEDIES = ["none", "save_on_cpu", "checkpoint", "offload_optimizer", "checkpoint_and_offload"]
 
 

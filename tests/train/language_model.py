@@ -4,6 +4,8 @@ import argparse
 import torch
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 
+import backward_over  # noqa: F401  waits, at the end
+
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("model", choices=["bert", "gpt2"])
 parser.add_argument("--iterations", type=int, default=4)

@@ -1,0 +1,1 @@
+../paper/backward_over.py

@@ -1,0 +1,1 @@
+../../examples/backward_over.py
