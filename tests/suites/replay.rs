@@ -94,6 +94,8 @@ fn mistakes_are_named_with_what_is_allowed() {
         (&[&trace, "--link", "0"], &["GB/s, from 0.1 to 2000"]),
         (&[&trace, "--host", "50%"], &["50%", "GiB"]),
         (&[&trace, "--iterations", "0"], &["0", "1..=1000"]),
+        (&[&trace, "--lost", "0"], &["--lost", "zero"]),
+        (&[&trace, "--vary", "100%"], &["--vary", "from 0 % to less than 100 %"]),
         (&[&trace, "--put-right", "dead"], &["--put-right", "--gpu g10-compat only"]),
         (&[&trace, "--gpu", "g10-compat", "--link", "3"], &["g10-compat has its own", "link"]),
         (&[&trace, "--gpu", "g10-compat", "--policy", "deepum"], &["deepum", "allowed are demand, deepum_plus"]),

@@ -26,6 +26,7 @@ use life::{Life, Otherwise, Placement, UNLIMITED};
 use policy::Policy;
 use row::{Row, table};
 use serde_json::json;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use trace::Trace;
@@ -36,7 +37,7 @@ pub struct ReplayArgs {
     #[arg(required_unless_present = "table", value_name = "TRACE")]
     traces: Vec<Trace>,
     /// G10's Figures 11 and 15, in life and as published: all of their profiles, which are in this folder, and a document of it
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["traces", "policy", "gpu", "host", "ssd", "link", "iterations", "placement", "put_right", "json"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["traces", "policy", "gpu", "host", "ssd", "link", "iterations", "placement", "one_copy", "lost", "vary", "put_right", "json"])]
     table: Option<PathBuf>,
     /// With --table: the document [default: docs/results/g10-traces.md of the source tree]
     #[arg(long, value_name = "FILE", requires = "table")]
@@ -69,6 +70,12 @@ pub struct ReplayArgs {
     /// The driver keeps no second copies of blocks, one on the GPU and one on the host: of those only horizon makes use
     #[arg(long)]
     one_copy: bool,
+    /// One launch in N is lost before the policy hears of it, on average
+    #[arg(long, value_name = "N")]
+    lost: Option<NonZeroU64>,
+    /// Kernels take this share longer or shorter at most, each time another one
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    vary: Option<f64>,
     /// On g10-compat: what is not as published
     #[arg(long, value_enum, value_delimiter = ',', value_name = "MISTAKE")]
     put_right: Vec<Mistake>,
@@ -94,6 +101,14 @@ fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if (0.1..=2000.0).contains(&rate) => Ok(rate),
         _ => Err("allowed: GB/s, from 0.1 to 2000".to_owned()),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map(|percent| percent / 100.0);
+    match percent {
+        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
+        _ => Err("allowed: percent, from 0 % to less than 100 %, such as 25%".to_owned()),
     }
 }
 
@@ -123,6 +138,8 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 iterations: args.iterations.unwrap_or(ITERATIONS),
                 placement: args.placement,
                 one_copy: args.one_copy,
+                lost: args.lost,
+                vary: args.vary,
             };
             in_life(args, &Life::new(device, &otherwise)?)?
         }
@@ -134,10 +151,12 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 args.iterations.is_some(),
                 args.placement.is_some(),
                 args.one_copy,
+                args.lost.is_some(),
+                args.vary.is_some(),
             ];
             if own.contains(&true) {
                 bail!(
-                    "{COMPAT} has its own host, SSD, link, iterations, placement and copies: of these options none is allowed with it"
+                    "{COMPAT} has its own host, SSD, link, iterations, placement, copies, records and times: of these options none is allowed with it"
                 );
             }
             as_published(args, Compat::new(world, &args.put_right))?
@@ -159,8 +178,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
 /// A trace that cannot be read, or a program for which no bound can be stated.
 pub fn bound_seconds(trace: &Path, device: &str) -> Result<[f64; 2]> {
     let device = Device::parse(device, &Profile::NAMES)?;
-    let otherwise =
-        Otherwise { host: None, ssd: None, link: None, iterations: ITERATIONS, placement: None, one_copy: false };
+    let otherwise = Otherwise { iterations: ITERATIONS, ..Otherwise::default() };
     let life = Life::new(&device, &otherwise)?;
     let recorded = Trace::File(trace.to_owned()).open(ITERATIONS, UNLIMITED)?.last_iteration()?;
     let seconds = |copies_kept| -> Result<f64> {

@@ -207,6 +207,7 @@ impl Engine {
             Event::Discarded { block, outcome } => self.discarded(*block, *outcome),
             Event::Copy { seq, stream, range, write: _ } => self.copy(*seq, *stream, *range, out),
             Event::Issued { seq } => self.known.sequence.issue(*seq),
+            Event::Over { seq } => self.all_over(*seq, out),
             Event::Budget { bytes } => self.set_budget(*bytes, out),
             Event::FaultSource { up } => self.known.faults_visible = *up,
             Event::NoticesLost { count } => self.known.counters.notices_lost += count,
@@ -396,6 +397,11 @@ impl Engine {
     /// alone lets a program go on that waits for this.
     pub fn lead(&self) -> Option<u64> {
         self.policy.lead(&self.known).filter(|_| self.awake)
+    }
+    /// Where some launches were not told, it would be of use to know that all up to this one are over ([`Event::Over`]).
+    pub fn doubts(&self) -> Option<LaunchSeq> {
+        let sequence = &self.known.sequence;
+        (self.awake && sequence.doubt() > LaunchSeq(0)).then_some(sequence.told())
     }
     /// Every counter.
     pub fn counters(&self) -> &Counters {

@@ -79,6 +79,11 @@ pub enum Event<'a> {
         /// The newest place taken in the device's sequence.
         seq: LaunchSeq,
     },
+    /// Launches and copies up to this one are finished, whether or not each was told: so nothing of them is in doubt any more.
+    Over {
+        /// A place in the device's sequence.
+        seq: LaunchSeq,
+    },
     /// From now on so many bytes of the GPU may be filled.
     Budget {
         /// How many; more than the GPU has counts as all of it.

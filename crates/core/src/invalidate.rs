@@ -80,6 +80,8 @@ const LOOKS: usize = 16;
 pub struct Dying {
     /// PT blocks taken back, oldest first, each with the newest launch issued by then.
     waiting: VecDeque<(LaunchSeq, AddrRange)>,
+    /// Those of them whose users are finished, as far as they were told; but not all were.
+    doubted: VecDeque<(LaunchSeq, AddrRange)>,
     /// Blocks on the GPU that were free when they came here, with the launch after which they died.
     listed: VecDeque<(LaunchSeq, UmBlock)>,
 }
@@ -90,6 +92,12 @@ impl Dying {
         if self.waiting.len() < LIMIT {
             self.waiting.push_back((issued, range));
         }
+    }
+
+    /// Less is in doubt than before.
+    pub(crate) fn ask_again(&mut self) {
+        self.doubted.append(&mut self.waiting);
+        std::mem::swap(&mut self.doubted, &mut self.waiting);
     }
 
     /// Forgets which blocks are listed: whoever keeps lists of their own has them.
@@ -105,6 +113,7 @@ impl Dying {
     /// Forgets all.
     pub fn clear(&mut self) {
         self.waiting.clear();
+        self.doubted.clear();
         self.listed.clear();
     }
 }
@@ -124,6 +133,7 @@ pub fn quieten(known: &mut Known, out: &mut Commands) {
         && known.window.is_over(died)
     {
         known.dying.waiting.pop_front();
+        let mut doubted = false;
         for block in range.blocks() {
             let Some(at) = known.residency.find(block) else { continue };
             let state = known.residency.get(at);
@@ -131,7 +141,10 @@ pub fn quieten(known: &mut Known, out: &mut Commands) {
             if state.listed || gone || (!state.on_device && known.invalidate != Invalidate::Discard) {
                 continue;
             }
-            let Some(died) = free_since(block, known) else { continue };
+            let Some(died) = free_since(block, known) else {
+                doubted |= known.pt_blocks.dead(block.range()).is_some_and(|dead| dead.born < known.sequence.doubt());
+                continue;
+            };
             if known.residency.get(at).on_device {
                 known.residency.get_mut(at).listed = true;
                 known.residency.note(at);
@@ -139,6 +152,9 @@ pub fn quieten(known: &mut Known, out: &mut Commands) {
             } else {
                 discard(at, known, out);
             }
+        }
+        if doubted && known.dying.doubted.len() < LIMIT {
+            known.dying.doubted.push_back((died, range));
         }
     }
 }

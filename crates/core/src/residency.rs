@@ -17,7 +17,7 @@
 
 use crate::event::{Migration, MigrationCause};
 use crate::mix::Map;
-use crate::units::{AddrRange, Bytes, DeviceId, Place, UmBlock};
+use crate::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Place, UmBlock};
 
 /// What is asked for a block, and, for a predicted fetch that arrived, that it has yet to prove useful.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -81,8 +81,8 @@ pub struct Block {
     pub saved: bool,
     /// Whether [`crate::invalidate`] holds it for dead.
     pub listed: bool,
-    /// Whether memory in it was handed out, and no launch was issued since that names it: that one writes it.
-    pub fresh: bool,
+    /// The first launch that could be issued since memory in it was handed out, until one is that names it: that one writes it. 0: none.
+    pub fresh: LaunchSeq,
     /// First planned launch it is expected by; past ones mean none.
     pub next_use: Ticket,
     /// Last planned launch it is expected by; past ones mean none.
@@ -209,7 +209,7 @@ impl Residency {
                 duplicated: false,
                 saved: false,
                 listed: false,
-                fresh: false,
+                fresh: LaunchSeq(0),
                 ask: Ask::None,
                 next_use: Ticket(0),
                 last_use: Ticket(0),

@@ -78,6 +78,17 @@ impl Sequence {
         self.lost = self.lost.max(seq);
     }
 
+    /// All up to this one are finished, told or not.
+    pub fn over(&mut self, seq: LaunchSeq) {
+        self.gaps.retain_mut(|(first, last)| {
+            *first = seq.plus(1).max(*first);
+            first <= last
+        });
+        if self.lost <= seq {
+            self.lost = LaunchSeq(0);
+        }
+    }
+
     /// Numbers up to this one are taken.
     pub fn issue(&mut self, seq: LaunchSeq) {
         self.issued = self.issued.max(seq);
@@ -112,6 +123,20 @@ mod tests {
         assert_eq!(sequence.doubt(), LaunchSeq(999));
         sequence.lose(LaunchSeq(1001));
         assert_eq!(sequence.doubt(), LaunchSeq(1001));
+    }
+
+    #[test]
+    fn what_is_over_is_not_in_doubt() {
+        let mut sequence = Sequence::default();
+        for seq in [3, 6, 9] {
+            sequence.tell(LaunchSeq(seq));
+        }
+        sequence.lose(LaunchSeq(3));
+        let mut doubt = |over| {
+            sequence.over(LaunchSeq(over));
+            sequence.doubt().0
+        };
+        assert_eq!([2, 6, 7, 8].map(&mut doubt), [8, 8, 8, 0], "7 and 8 are the last that were not told");
     }
 
     proptest! {

@@ -209,3 +209,19 @@ fn a_smaller_budget_is_kept_at_once_and_a_larger_one_is_used() {
     scene.tell(Event::Fault(fault));
     assert_eq!(scene.engine.counters().evict_asked, asked, "at the GPU's memory the driver evicts");
 }
+
+#[test]
+fn what_nobody_told_of_keeps_the_contents_until_all_is_over() {
+    for over in [None, Some(1), Some(3)] {
+        let mut scene = Scene::new(Invalidate::Discard);
+        scene.launch(1, 0, 2);
+        scene.launch(3, 0, 3);
+        scene.pt(2, false);
+        scene.done(3, 0);
+        if let Some(seq) = over {
+            scene.tell(Event::Over { seq: LaunchSeq(seq) });
+        }
+        let expected = if over == Some(3) { (Lane::Discard, 2) } else { (Lane::Evict, 0) };
+        assert_eq!(scene.leaves(), Some(expected), "launch 2 may read it: {over:?}");
+    }
+}

@@ -63,6 +63,8 @@ pub struct Gpu {
     pub(crate) facts: DeviceFacts,
     pub(crate) engine: Engine,
     commands: Commands,
+    /// When this period of grace has ended, all up to that launch is over.
+    asked: Option<(u64, LaunchSeq)>,
 }
 
 /// What this package counts by itself.
@@ -101,7 +103,7 @@ impl World {
             if !faults_visible {
                 engine.on(&Event::FaultSource { up: false }, &mut commands);
             }
-            Gpu { facts: *facts, engine, commands }
+            Gpu { facts: *facts, engine, commands, asked: None }
         };
         inputs.ring.shared().set_mode(Mode::Dormant);
         Self {
@@ -136,6 +138,7 @@ impl World {
         }
         self.progress();
         self.grace.turn();
+        self.end_doubts();
         gate.moved(self.results(desk));
         desk.hand_over(|queues| {
             for (gpu, (_, queues)) in self.gpus.iter_mut().zip(queues) {
@@ -246,6 +249,21 @@ impl World {
                 gpu.engine.on(&event, &mut gpu.commands);
             }
         });
+    }
+
+    /// Launches that nobody told of are over when a period of grace has ended that began behind them.
+    fn end_doubts(&mut self) {
+        let (begun, ended) = self.grace.newest();
+        for gpu in &mut self.gpus {
+            match gpu.asked {
+                Some((period, seq)) if period <= ended => {
+                    gpu.engine.on(&Event::Over { seq }, &mut gpu.commands);
+                    gpu.asked = None;
+                }
+                Some(_) => {}
+                None => gpu.asked = gpu.engine.doubts().map(|seq| (begun + 1, seq)),
+            }
+        }
     }
 
     /// How many there were.

@@ -77,6 +77,12 @@ impl<'a> Grace<'a> {
         Self { words, streams, open: VecDeque::new(), issued: 0 }
     }
 
+    /// The newest period that began, and the newest that ended.
+    pub fn newest(&self) -> (u64, u64) {
+        let [begun, ended] = [self.words.begun, self.words.ended].map(|word| word.load(Ordering::Relaxed));
+        (begun, ended)
+    }
+
     /// Looks at how far the GPUs are: to be called after progress was made.
     pub fn turn(&mut self) {
         self.end();

@@ -28,13 +28,14 @@ use crate::planner::schedule::Schedule;
 use deepum_core::counters::Counters;
 use deepum_core::engine::{Config, Engine, Snapshot};
 use deepum_core::event::Event;
-use deepum_core::units::{Bytes, Nanos, Place};
+use deepum_core::units::{Bytes, LaunchSeq, Nanos, Place};
 use deepum_model::{ModelError, Options, Profile, Ssd, Totals, UnifiedMemory};
 use deepum_trace::program::Recorded;
 use gpu::{Gpu, Happened};
 use host::Host;
 use mind::{GPU, Mind, Thinks};
 use planned::Planned;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// On what, and under which policy.
@@ -52,6 +53,8 @@ pub struct Setup {
     pub engine: Config,
     /// Whether launches wait for what is on its way for them.
     pub gate: bool,
+    /// One launch in so many is lost before the core hears of it, on average.
+    pub lost: Option<NonZeroU64>,
 }
 
 /// What came of a replay.
@@ -144,8 +147,8 @@ fn play<T: Thinks>(
         Options { memory: Some(setup.memory), host_memory: Some(setup.host), ssd: setup.ssd, ..Options::default() };
     let mut memory = UnifiedMemory::new(&setup.profile, &options);
     let mut gpu = Gpu::default();
-    let mut host = Host::new(script, &setup.profile, setup.gate);
-    let mut marks = Marks::default();
+    let mut host = Host::new(script, setup);
+    let (mut marks, mut over) = (Marks::default(), Over::default());
     let launches = host.launches();
     let mut now = Nanos::ZERO;
     while !(host.is_over() && gpu.idle()) {
@@ -166,6 +169,7 @@ fn play<T: Thinks>(
                     Happened::Faulted => mind.look(&mut memory, now),
                     Happened::Finished(stream, done) => {
                         mind.tell(&Event::Progress { stream, done });
+                        over.pass(done, &host, &mut mind);
                         progress(done.0, launches);
                         marks.pass(&host, &gpu, &memory);
                     }
@@ -184,6 +188,24 @@ fn play<T: Thinks>(
         gpu.gate = mind.act(&mut memory, now, gpu.finished)?.filter(|_| setup.gate);
     }
     Ok((Replayed { iterations: marks.iterations(), core: None, thought: mind.thought, launches }, mind))
+}
+
+/// What is known to be over although it was not told: all that was issued when it was asked (in life, at the beginning of a period of grace).
+#[derive(Default, Debug)]
+struct Over {
+    asked: Option<LaunchSeq>,
+}
+
+impl Over {
+    fn pass<T: Thinks>(&mut self, done: LaunchSeq, host: &Host<'_>, mind: &mut Mind<T>) {
+        if let Some(seq) = self.asked.filter(|&asked| asked <= done) {
+            mind.tell(&Event::Over { seq });
+            self.asked = None;
+        }
+        if self.asked.is_none() && mind.thinks.doubts() {
+            self.asked = Some(host.issued());
+        }
+    }
 }
 
 /// Where iterations begin and end, as the GPU passes their marks.

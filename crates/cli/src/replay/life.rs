@@ -16,6 +16,7 @@ use deepum_sim::placement::as_pytorch;
 use deepum_sim::replay::{ReplayError, Script, Setup, replay, replay_plan};
 use deepum_sim::tiers::{Duplex, Pipe, Rate, Tiers};
 use deepum_trace::program::Recorded;
+use std::num::NonZeroU64;
 
 /// More than any program asks for.
 pub const UNLIMITED: Bytes = Bytes(64 << 40);
@@ -44,10 +45,12 @@ pub struct Life {
     iterations: u32,
     placement: Option<Placement>,
     one_copy: bool,
+    lost: Option<NonZeroU64>,
+    vary: Option<f64>,
 }
 
 /// What is said otherwise than in the GPU's profile.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Default, Debug)]
 pub struct Otherwise {
     /// Bytes.
     pub host: Option<Bytes>,
@@ -61,6 +64,10 @@ pub struct Otherwise {
     pub placement: Option<Placement>,
     /// Whether the driver keeps no second copies of blocks.
     pub one_copy: bool,
+    /// One launch in so many is lost.
+    pub lost: Option<NonZeroU64>,
+    /// How much longer or shorter kernels take, as a share.
+    pub vary: Option<f64>,
 }
 
 /// A trace that is ready to be replayed.
@@ -85,8 +92,8 @@ impl Life {
         }
         let memory = gpu.memory.unwrap_or(profile.memory - profile.context);
         let host = otherwise.host.or(gpu.host).unwrap_or(profile.host_memory);
-        let Otherwise { ssd, iterations, placement, one_copy, .. } = *otherwise;
-        Ok(Self { profile, memory, host, ssd, iterations, placement, one_copy })
+        let Otherwise { ssd, iterations, placement, one_copy, lost, vary, .. } = *otherwise;
+        Ok(Self { profile, memory, host, ssd, iterations, placement, one_copy, lost, vary })
     }
 
     /// Whether a policy can be replayed.
@@ -101,7 +108,10 @@ impl Life {
     pub fn ready(&self, trace: &Trace, say: &mut dyn FnMut(&str)) -> Result<Ready<'_>> {
         let name = trace.to_string();
         say(&format!("{name}: reading"));
-        let script = trace.open(self.iterations, self.memory)?;
+        let mut script = trace.open(self.iterations, self.memory)?;
+        if let Some(share) = self.vary {
+            script.vary_times(share);
+        }
         if script.lost > 0 {
             eprintln!(
                 "deepum: {name}: {} calls and notices of the program are missing: the recorder lost them",
@@ -137,7 +147,8 @@ impl Life {
     fn setup(&self, policy: PolicyName, memory: Bytes) -> Setup {
         // The driver that is modelled can.
         let engine = Config { saving: !self.one_copy, ..Config::new(policy, memory) };
-        Setup { profile: self.profile.clone(), memory, host: self.host, ssd: self.ssd, engine, gate: true }
+        let Self { host, ssd, lost, .. } = *self;
+        Setup { profile: self.profile.clone(), memory, host, ssd, engine, gate: true, lost }
     }
 
     fn limits(&self) -> Limits {

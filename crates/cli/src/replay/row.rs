@@ -15,6 +15,8 @@ pub struct Row {
     /// Why there are no figures, if it failed.
     pub why: Option<String>,
     pub seconds: Option<f64>,
+    /// Of each iteration.
+    pub iterations: Vec<f64>,
     /// Of the speed with all the memory that is wanted.
     pub share_of_ideal: Option<f64>,
     /// Of the speed that no schedule exceeds.
@@ -59,6 +61,7 @@ impl Row {
             outcome,
             why: None,
             seconds: None,
+            iterations: Vec::new(),
             share_of_ideal: None,
             share_of_bound: None,
             stall_seconds: None,
@@ -92,6 +95,7 @@ impl Row {
         Self {
             outcome: Outcome::Ok,
             seconds: Some(seconds(last.time)),
+            iterations: replayed.iterations.iter().map(|one| seconds(one.time)).collect(),
             share_of_ideal: share(ideal),
             share_of_bound: share(bound),
             stall_seconds: Some(Stalls {

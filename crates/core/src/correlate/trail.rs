@@ -10,9 +10,10 @@
 //!               ▲ cursor    ▲ now
 //! ```
 //!
-//! Where launches were the same is found as in a compressor: a table by the last [`CONTEXT`] of them has the newest place, and every place the one before it with the same entry. A launch that is not the one
-//! expected sends the cursor where most launches before were the same. Where there is no such place it may be one of those expected soon, and some were left out; else it is a stray,
-//! and the cursor stays.
+//! Where launches were the same is found as in a compressor: a table by the last [`CONTEXT`] of them has the newest place, and every place the one before it with the same entry.
+//!
+//! Records get lost, and programs do something else now and then; neither changes what the rest of an iteration is. So a launch that is not the one expected but the one after it means that one
+//! was left out, and any other is a stray, for which the cursor stays. Only the [`STRAYS`]th of those in a row sends it where most launches before were the same.
 //!
 //! Not here: what launches use (`correlate::block`); what becomes of predictions that were wrong (`horizon::timeline`).
 
@@ -27,7 +28,10 @@ const CONTEXT: u64 = 4;
 const LOOKS: usize = 64;
 const COMPARED: u64 = 512;
 
-/// How far a launch that was not expected next is looked for behind the cursor.
+/// So many launches that nobody expected, one after the other, and the program is somewhere else.
+const STRAYS: u32 = 3;
+
+/// Somewhere else so close behind the cursor is where it was to be soon: what lies between was left out.
 const LEFT_OUT: u64 = 16;
 
 /// Launches kept: two iterations of a million each.
@@ -43,11 +47,14 @@ pub struct Position(u64);
 /// What a launch was to the trail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Came {
-    /// The one expected, or one of those soon after it.
-    Expected,
-    /// None of them; what comes is expected as before.
+    /// The one expected, after so many that were left out.
+    Expected {
+        /// Launches.
+        left_out: u64,
+    },
+    /// Another one; what comes is expected as before.
     Astray,
-    /// None of them, and what is expected from now on is something else.
+    /// Another one, and what is expected from now on is something else.
     Elsewhere,
 }
 
@@ -67,11 +74,12 @@ pub struct Trail {
     newest: Vec<u64>,
     len: u64,
     cursor: Option<Position>,
+    strays: u32,
 }
 
 impl Default for Trail {
     fn default() -> Self {
-        Self { launches: Vec::new(), newest: vec![0; 1 << BITS], len: 0, cursor: None }
+        Self { launches: Vec::new(), newest: vec![0; 1 << BITS], len: 0, cursor: None, strays: 0 }
     }
 }
 
@@ -92,22 +100,23 @@ impl Trail {
         }
         let (came, cursor) = self.find(now, launch.id);
         self.cursor = cursor;
+        self.strays = if came == Came::Astray { self.strays + 1 } else { 0 };
         came
     }
 
     fn find(&self, now: Position, id: u32) -> (Came, Option<Position>) {
-        let is_it = |&place: &Position| place < now && self.id(place) == Some(id);
-        let next = self.cursor.map(|Position(at)| Position(at + 1)).filter(is_it);
-        if next.is_some() {
-            return (Came::Expected, next);
+        let Some(Position(at)) = self.cursor else { return (Came::Elsewhere, self.most_alike(now)) };
+        for left_out in 0..2 {
+            let next = Position(at + 1 + left_out);
+            if next < now && self.id(next) == Some(id) {
+                return (Came::Expected { left_out }, Some(next));
+            }
         }
-        let found = self.most_alike(now);
-        if found.is_some() {
-            return (Came::Elsewhere, found);
-        }
-        let Some(Position(at)) = self.cursor else { return (Came::Elsewhere, None) };
-        match (at + 2..=at + LEFT_OUT).map(Position).find(is_it) {
-            Some(place) => (Came::Expected, Some(place)),
+        match self.most_alike(now).filter(|_| self.strays + 1 >= STRAYS) {
+            Some(found) if (at + 1..=at + LEFT_OUT).contains(&found.0) => {
+                (Came::Expected { left_out: found.0 - at - 1 }, Some(found))
+            }
+            Some(found) => (Came::Elsewhere, Some(found)),
             None => (Came::Astray, self.cursor),
         }
     }
@@ -167,6 +176,7 @@ impl Trail {
     /// Where the program is now is not known any more.
     pub fn lose(&mut self) {
         self.cursor = None;
+        self.strays = 0;
     }
 }
 
@@ -208,13 +218,37 @@ mod tests {
     fn launches_left_out_and_strays_change_nothing_of_what_is_expected() {
         let (mut trail, step) = (Trail::default(), (0..50).collect::<Vec<u32>>());
         push(&mut trail, step.iter().copied().chain(0..20));
-        assert_eq!(push(&mut trail, [23]), [Came::Expected], "20 to 22 were left out");
-        assert_eq!(push(&mut trail, [99, 98, 24]), [Came::Astray, Came::Astray, Came::Expected]);
-        assert_eq!(ahead(&trail, 3), [25, 26, 27]);
+        let expected = |left_out| Came::Expected { left_out };
+        assert_eq!(push(&mut trail, [21, 99, 98, 22]), [expected(1), Came::Astray, Came::Astray, expected(0)]);
+        assert_eq!(ahead(&trail, 3), [23, 24, 25]);
         // What is nowhere near is looked for by what came before it.
         let came = push(&mut trail, [0, 1, 2, 3]);
         assert_eq!(came, [Came::Astray, Came::Astray, Came::Astray, Came::Elsewhere]);
         assert_eq!(ahead(&trail, 3), [4, 5, 6]);
+        let came = push(&mut trail, [9, 10, 11, 12]);
+        assert_eq!(came[..3], [Came::Astray; 3]);
+        assert_eq!(came[3], expected(8), "4 to 8, and three that came as strays");
+    }
+
+    /// In the trail of a step of equal layers, of whose records some are lost, one iteration after the other.
+    #[test]
+    fn equal_layers_are_counted_where_some_launches_are_lost() {
+        let (mut trail, step) = (Trail::default(), step());
+        let lost = |n: &usize| n % 37 == 5;
+        let (mut expected, mut others) = (0, 0);
+        for n in 0..20 * step.len() {
+            if lost(&n) {
+                continue;
+            }
+            let came = trail.push(Some(ExecId(step[n % step.len()])));
+            if n >= 2 * step.len() {
+                expected += usize::from(matches!(came, Came::Expected { .. }));
+                others += usize::from(came == Came::Elsewhere);
+            }
+        }
+        assert_eq!(others, 0);
+        // What was lost an iteration ago is a stray now.
+        assert!(expected * 100 >= 94 * 18 * step.len(), "{expected} of {}", 18 * step.len());
     }
 
     #[test]
@@ -243,30 +277,32 @@ mod tests {
     }
 
     /// The rules, over the launches written out.
-    fn plainly(ids: &[u32], cursor: Option<usize>) -> (Came, Option<usize>) {
+    fn plainly(ids: &[u32], cursor: Option<usize>, strays: u32) -> (Came, Option<usize>) {
         let (now, id) = (ids.len() - 1, ids[ids.len() - 1]);
-        let is_it = |&place: &usize| place < now && ids[place] == id;
-        if let Some(next) = cursor.map(|at| at + 1).filter(is_it) {
-            return (Came::Expected, Some(next));
-        }
         let same = |place: usize| (0..=place).take_while(|&back| ids[place - back] == ids[now - back]).count();
-        if let Some(best) = (0..now).filter(|&place| same(place) >= 4).max_by_key(|&place| (same(place), place)) {
-            return (Came::Elsewhere, Some(best));
+        let best = (0..now).filter(|&place| same(place) >= 4).max_by_key(|&place| (same(place), place));
+        let Some(at) = cursor else { return (Came::Elsewhere, best) };
+        if let Some(next) = [at + 1, at + 2].into_iter().find(|&next| next < now && ids[next] == id) {
+            return (Came::Expected { left_out: (next - at - 1) as u64 }, Some(next));
         }
-        let Some(at) = cursor else { return (Came::Elsewhere, None) };
-        match (at + 2..=at + 16).find(is_it) {
-            Some(place) => (Came::Expected, Some(place)),
-            None => (Came::Astray, Some(at)),
+        match best {
+            Some(_) if strays < 2 => (Came::Astray, cursor),
+            Some(best) if best > at && best <= at + 16 => {
+                (Came::Expected { left_out: (best - at - 1) as u64 }, Some(best))
+            }
+            Some(best) => (Came::Elsewhere, Some(best)),
+            None => (Came::Astray, cursor),
         }
     }
 
     proptest! {
         #[test]
         fn the_cursor_is_where_the_rules_say(ids in prop::collection::vec(0u32..3, 1..60)) {
-            let (mut trail, mut cursor) = (Trail::default(), None);
+            let (mut trail, mut cursor, mut strays) = (Trail::default(), None, 0);
             for end in 1..=ids.len() {
-                let (came, place) = plainly(&ids[..end], cursor);
+                let (came, place) = plainly(&ids[..end], cursor, strays);
                 cursor = place;
+                strays = if came == Came::Astray { strays + 1 } else { 0 };
                 prop_assert_eq!(trail.push(Some(ExecId(ids[end - 1]))), came);
                 prop_assert_eq!(trail.cursor(), place.map(|place| Position(place as u64)));
             }

@@ -65,6 +65,16 @@ impl Engine {
         }
     }
 
+    /// All up to this one are finished, told or not.
+    pub(super) fn all_over(&mut self, seq: LaunchSeq, out: &mut Commands) {
+        let before = self.known.sequence.doubt();
+        self.known.sequence.over(seq);
+        if self.known.sequence.doubt() < before {
+            self.known.dying.ask_again();
+            invalidate::quieten(&mut self.known, out);
+        }
+    }
+
     fn over(&mut self, launch: Issued) {
         if self.known.behind.is_some_and(|first| launch.seq >= first) {
             self.known.behind = None;

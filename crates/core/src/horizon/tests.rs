@@ -20,7 +20,7 @@ struct Plain {
 #[derive(Clone, Debug)]
 enum Step {
     Predict { exec: u32, uses: Vec<(u32, Does)> },
-    Issue { exec: u32, uses: Vec<(u32, Does)> },
+    Issue { exec: u32, left_out: Option<usize>, uses: Vec<(u32, Does)> },
     Finish,
     TakeBack,
     Skip { block: u32 },
@@ -34,7 +34,8 @@ fn uses() -> impl Strategy<Value = Vec<(u32, Does)>> {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0u32..5, uses()).prop_map(|(exec, uses)| Step::Predict { exec, uses }),
-        6 => (0u32..5, uses()).prop_map(|(exec, uses)| Step::Issue { exec, uses }),
+        6 => (0u32..5, prop::option::of(0usize..3), uses())
+            .prop_map(|(exec, left_out, uses)| Step::Issue { exec, left_out, uses }),
         4 => Just(Step::Finish),
         1 => Just(Step::TakeBack),
         1 => (0..BLOCKS).prop_map(|block| Step::Skip { block }),
@@ -57,11 +58,12 @@ proptest! {
                     }
                     plain.push(Plain { exec, seq: None, uses: written(&uses) });
                 }
-                Step::Issue { exec, uses } => {
+                Step::Issue { exec, left_out, uses } => {
                     seq += 1;
                     let issued = plain.iter().take_while(|point| point.seq.is_some()).count();
-                    let ahead = plain[issued..].iter().take(16).position(|point| point.exec == exec);
-                    let (nth, expected) = timeline.issue(LaunchSeq(seq), Some(ExecId(exec)), |_| ());
+                    let is_it = |&ahead: &usize| plain.get(issued + ahead).is_some_and(|point| point.exec == exec);
+                    let ahead = left_out.filter(is_it);
+                    let (nth, expected) = timeline.issue(LaunchSeq(seq), Some(ExecId(exec)), left_out, |_| ());
                     prop_assert_eq!(expected, ahead.is_some());
                     let at = match ahead {
                         Some(ahead) => {
@@ -162,7 +164,7 @@ fn a_launch_left_out_is_over_with_the_one_after_it() {
         let nth = timeline.push(ExecId(exec));
         timeline.add(nth, Handle::of(block), Does::Reads);
     }
-    let (nth, expected) = timeline.issue(LaunchSeq(1), Some(ExecId(8)), |_| ());
+    let (nth, expected) = timeline.issue(LaunchSeq(1), Some(ExecId(8)), Some(1), |_| ());
     assert!(expected && timeline.point(nth).exec == Some(ExecId(8)));
     let mut gone = Vec::new();
     while timeline.pop(LaunchSeq(1), |at| gone.push(at.id())).is_some() {}

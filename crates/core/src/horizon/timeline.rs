@@ -13,9 +13,8 @@
 //! block B       x─────────────────────────x      next use 1, then 6
 //! ```
 //!
-//! **Where the prediction is wrong.** A launch that was expected a little later means that some were left out: the points before it count as issued with it. One that was
-//! not expected at all is a *stray*, and gets a point of its own before those predicted; for that their numbers, [`Ticket`]s, have gaps. After [`STRAYS`]
-//! of those in a row what was predicted is worth nothing, and is taken back.
+//! **Where the prediction is wrong.** Where some launches were left out, their points count as issued with the one after them. A launch that was
+//! not expected is a *stray*, and gets a point of its own before those predicted; for that their numbers, [`Ticket`]s, have gaps.
 //!
 //! Invariants: the uses of a block are in the order of their points, at most one in a point; the numbers of points rise; at most
 //! [`LONGEST`] points and [`MOST_USES`] uses beyond those issued. Adding, ending and taking back a use costs the same however long the list is.
@@ -32,12 +31,6 @@ pub const LONGEST: usize = 1 << 14;
 
 /// Most uses: 128 MiB of them, which only programs have whose launches use a thousand blocks each.
 pub const MOST_USES: usize = 1 << 22;
-
-/// How far ahead a launch that was issued is looked for among those expected.
-const LEFT_OUT: usize = 16;
-
-/// So many launches that nobody expected, one after the other, and nothing of what was predicted is believed any more.
-const STRAYS: usize = 64;
 
 /// The distance of two launches that follow each other, in tickets: room for strays between them.
 pub const STRIDE: u64 = 1 << 20;
@@ -115,7 +108,6 @@ pub struct Timeline {
     gone: Ticket,
     /// How many points, from the front, were issued.
     issued: usize,
-    strays: usize,
     uses: Vec<Use>,
     vacant: u32,
     live: usize,
@@ -132,7 +124,6 @@ impl Default for Timeline {
             last: Ticket(0),
             gone: Ticket(0),
             issued: 0,
-            strays: 0,
             uses: Vec::new(),
             vacant: NIL,
             live: 0,
@@ -191,22 +182,26 @@ impl Timeline {
         nth.saturating_sub(self.issued) as u64
     }
 
-    /// A launch of this execution ID was issued, or a copy, which has none. `void` hears of the blocks whose next use was taken back. Returns its point, and
-    /// whether that was expected.
-    pub fn issue(&mut self, seq: LaunchSeq, exec: Option<ExecId>, void: impl FnMut(Handle)) -> (Nth, bool) {
-        let expected = self.points.range(self.issued..).take(LEFT_OUT).position(|point| point.exec == exec);
-        if let Some(ahead) = expected.filter(|_| exec.is_some()) {
-            self.strays = 0;
-            for point in self.points.range_mut(self.issued..=self.issued + ahead) {
+    /// A launch of this execution ID was issued, or a copy, which has none. `left_out`: before it so many that were predicted, if it was expected. `void` hears of the blocks
+    /// whose next use was taken back. Returns its point, and whether that was predicted.
+    pub fn issue(
+        &mut self,
+        seq: LaunchSeq,
+        exec: Option<ExecId>,
+        left_out: Option<usize>,
+        void: impl FnMut(Handle),
+    ) -> (Nth, bool) {
+        let predicted = left_out.map(|left_out| self.issued + left_out);
+        if let Some(at) = predicted.filter(|&at| self.points.get(at).is_some_and(|point| point.exec == exec)) {
+            for point in self.points.range_mut(self.issued..=at) {
                 point.issued = Some(seq);
             }
-            self.issued += ahead + 1;
-            return (Nth(self.issued - 1), true);
+            self.issued = at + 1;
+            return (Nth(at), true);
         }
-        self.strays += usize::from(exec.is_some());
         let before = self.issued.checked_sub(1).map_or(self.gone, |before| self.points[before].ticket);
         let stray = Ticket(before.0 + 1);
-        if self.strays > STRAYS || self.points.get(self.issued).is_some_and(|next| next.ticket == stray) {
+        if self.points.get(self.issued).is_some_and(|next| next.ticket == stray) {
             self.take_back(void);
         }
         let ticket = if self.has_predicted() { stray } else { Ticket(before.0 + STRIDE) };
@@ -226,7 +221,7 @@ impl Timeline {
         Nth(self.points.len() - 1)
     }
 
-    /// The launch of a point uses a block. Returns whether that is its next use now.
+    /// The launch of a point uses a block. Returns whether that changes when the block is used next, or what it is used for.
     pub fn add(&mut self, Nth(nth): Nth, at: Handle, does: Does) -> bool {
         if self.chains.len() <= at.index() {
             self.chains.resize(at.index() + 1, Chain { first: NIL, last: NIL });
@@ -243,8 +238,7 @@ impl Timeline {
         }
         for same in [before, after].into_iter().filter(|&other| other != NIL) {
             if self.uses[same as usize].point == ticket {
-                self.does_more(same, does);
-                return false;
+                return self.does_more(same, does);
             }
         }
         self.begins_anew(after, -1);
@@ -281,11 +275,16 @@ impl Timeline {
         }
     }
 
-    /// A use does this, too.
-    fn does_more(&mut self, id: u32, does: Does) {
+    /// A use does this, too. Returns whether that is news.
+    fn does_more(&mut self, id: u32, does: Does) -> bool {
+        let before = self.uses[id as usize].does;
+        if before >= does {
+            return false;
+        }
         self.begins_anew(id, -1);
-        self.uses[id as usize].does = self.uses[id as usize].does.max(does);
+        self.uses[id as usize].does = does;
         self.begins_anew(id, 1);
+        true
     }
 
     /// What launches of this execution ID do with the block.
@@ -419,7 +418,6 @@ impl Timeline {
 
     /// Takes back all that was predicted and not issued.
     pub fn take_back(&mut self, mut gone: impl FnMut(Handle)) {
-        self.strays = 0;
         while self.points.len() > self.issued {
             let Some(point) = self.points.pop_back() else { return };
             self.unlink_all(point.first, &mut gone);

@@ -33,7 +33,7 @@ use super::learner::Learner;
 use super::{Policy, PolicyName, TableSizes};
 use crate::command::Commands;
 use crate::correlate::exec::History;
-use crate::correlate::trail::{Came, Position, Trail};
+use crate::correlate::trail::{Position, Trail};
 use crate::correlate::{Geometry, Tables};
 use crate::doubt::Doubt;
 use crate::horizon::habits::Habits;
@@ -88,6 +88,8 @@ pub struct Horizon {
     taught: Set<ExecId>,
     brought_up: LaunchSeq,
     last_issued: LaunchSeq,
+    /// The newest launch of which nothing was heard.
+    missing: LaunchSeq,
     /// How often what was expected of late came next.
     trust: u32,
     doubt: Doubt,
@@ -116,6 +118,7 @@ impl Horizon {
             taught: Set::default(),
             brought_up: LaunchSeq(0),
             last_issued: LaunchSeq(0),
+            missing: LaunchSeq(0),
             trust: 0,
             doubt: Doubt::default(),
             habits: Habits::default(),
@@ -189,21 +192,18 @@ impl Policy for Horizon {
     }
     fn launch(&mut self, seq: LaunchSeq, known: &mut Known, _out: &mut Commands) {
         let Some(exec) = known.window.get(seq).map(|launch| launch.exec) else { return };
+        let left_out = self.follow(exec, known);
         if let Some(exec) = exec {
-            let right = self.expected() == Some(exec);
+            let right = left_out.is_some();
             self.trust = if right { MOST_TRUST.min(self.trust + 1) } else { self.trust.saturating_sub(WRONG) };
             self.learner.tables.exec.learn(self.issued, exec);
         }
         self.issued.push(exec);
-        if self.trail.push(exec) == Came::Elsewhere {
-            let residency = &mut known.residency;
-            self.timeline.take_back(|at| residency.note(at));
-        }
-        self.issue(seq, exec, known);
+        self.issue(seq, exec, left_out, known);
         self.walk(known);
     }
     fn copy(&mut self, seq: LaunchSeq, known: &mut Known) {
-        self.issue(seq, None, known);
+        self.issue(seq, None, None, known);
     }
     fn finished(&mut self, launch: &Issued, known: &mut Known) {
         let Known { residency, counters, .. } = known;
@@ -258,15 +258,14 @@ impl Policy for Horizon {
     }
     fn handed_out(&mut self, range: AddrRange, known: &mut Known) {
         for block in range.blocks() {
-            if let Some(at) = known.residency.find(block)
-                && !std::mem::replace(&mut known.residency.get_mut(at).fresh, true)
-            {
-                self.fresh += 1;
+            if let Some(at) = known.residency.find(block) {
+                let before = std::mem::replace(&mut known.residency.get_mut(at).fresh, self.last_issued.plus(1));
+                self.fresh += usize::from(before == LaunchSeq(0));
             }
         }
     }
     fn freed(&mut self, at: Handle, block: &Block, _front: Ticket) {
-        self.fresh -= usize::from(block.fresh);
+        self.fresh -= usize::from(block.fresh > LaunchSeq(0));
         self.timeline.forget(at);
         self.place(at, None, NEVER);
         self.written.place(at, None, NEVER);

@@ -4,19 +4,22 @@
 //! launch waits while the GPU's queue is full, and a wait of the program's until the GPU is idle. Launches and copies that are issued while the core is asleep
 //! have places, too, but it is not told of them.
 
-use super::ReplayError;
 use super::gpu::{Gpu, Issued};
 use super::mind::{Mind, Thinks};
 use super::script::{Does, Script, Step, What, Work};
+use super::{ReplayError, Setup};
 use deepum_core::event::{Event, Launch};
+use deepum_core::mix::Mix;
 use deepum_core::units::{KernelId, LaunchSeq, Nanos};
-use deepum_model::{Profile, UnifiedMemory};
+use deepum_model::UnifiedMemory;
+use std::num::NonZeroU64;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Host<'a> {
     steps: &'a [Step],
     gate: bool,
+    lost: Option<NonZeroU64>,
     call: Nanos,
     launch: Nanos,
     queue: usize,
@@ -29,10 +32,11 @@ pub(super) struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    pub(super) fn new(script: &'a Script, profile: &Profile, gate: bool) -> Self {
+    pub(super) fn new(script: &'a Script, &Setup { ref profile, gate, lost, .. }: &Setup) -> Self {
         Self {
             steps: &script.steps,
             gate,
+            lost,
             call: profile.call_cost,
             launch: profile.launch_cost,
             queue: usize::try_from(profile.launch_queue).unwrap_or(usize::MAX),
@@ -44,6 +48,10 @@ impl<'a> Host<'a> {
     }
     pub(super) fn is_over(&self) -> bool {
         self.at == self.steps.len()
+    }
+    /// How many launches and copies were issued.
+    pub(super) fn issued(&self) -> LaunchSeq {
+        self.issued
     }
     /// The last launch or copy before each mark that it has come to.
     pub(super) fn marks(&self) -> &[LaunchSeq] {
@@ -111,13 +119,18 @@ impl<'a> Host<'a> {
         Ok(())
     }
 
+    /// At random, and the same in every replay.
+    fn is_lost(&self, LaunchSeq(seq): LaunchSeq) -> bool {
+        self.lost.is_some_and(|lost| Mix::new().word(seq).end().is_multiple_of(lost.get()))
+    }
+
     /// Answers how many calls of ours come with it: the progress write, and the wait at the gate.
     fn issue<T: Thinks>(&mut self, work: &'a Work, now: Nanos, mind: &mut Mind<T>, gpu: &mut Gpu<'a>) -> u64 {
         self.issued = self.issued.plus(1);
         let (seq, stream) = (self.issued, work.stream);
         let awake = mind.thinks.awake();
         match &work.what {
-            What::Launch { kernel, key, pointers } if awake => {
+            What::Launch { kernel, key, pointers } if awake && !self.is_lost(seq) => {
                 mind.tell(&Event::Launch(Launch {
                     seq,
                     stream,

@@ -33,6 +33,10 @@ pub(super) trait Thinks {
     fn lead(&self) -> Option<u64> {
         None
     }
+    /// Whether it would be of use to know what is over of launches that it was not told of.
+    fn doubts(&self) -> bool {
+        false
+    }
     /// Whether it wants to be told of launches.
     fn awake(&self) -> bool;
 }
@@ -49,6 +53,9 @@ impl Thinks for Engine {
     }
     fn lead(&self) -> Option<u64> {
         Self::lead(self)
+    }
+    fn doubts(&self) -> bool {
+        Self::doubts(self).is_some()
     }
     fn awake(&self) -> bool {
         Self::awake(self)

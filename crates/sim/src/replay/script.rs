@@ -10,6 +10,7 @@
 //! A trace without marks is given them where it repeats itself ([`super::iterations`]).
 
 use super::iterations;
+use deepum_core::mix::Mix;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchKey, LaunchSeq, Nanos, StreamSlot};
 use deepum_trace::event::{Access, Event, Header, Launch, NameId, Record, Touch};
 use deepum_trace::program::{FromEventsError, Recorded, from_events};
@@ -125,6 +126,18 @@ impl Script {
     #[must_use]
     pub fn iterations(&self) -> usize {
         self.steps.iter().filter(|step| step.does == Does::Iteration).count().saturating_sub(1)
+    }
+
+    /// Kernels take this share longer or shorter at most, each time another one: at random, and the same in every replay.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float to integer cast saturates")]
+    pub fn vary_times(&mut self, share: f64) {
+        for (at, step) in self.steps.iter_mut().enumerate() {
+            if let Does::Issue(Work { time: Some(time), .. }) = &mut step.does {
+                // From -1 to 1.
+                let random = Mix::new().word(at as u64).end() as f64 / u64::MAX as f64 * 2.0 - 1.0;
+                *time = Nanos((time.0 as f64 * (1.0 + share * random)) as u64);
+            }
+        }
     }
 
     /// Its last iteration by its tensors.

@@ -49,7 +49,7 @@ fn script(does: Vec<Does>) -> Script {
 fn setup(policy: PolicyName, memory: Bytes) -> Setup {
     let profile = Profile::named("a100-40g").unwrap();
     let engine = Config::new(policy, memory);
-    Setup { profile, memory, host: Bytes::gib(1), ssd: None, engine, gate: true }
+    Setup { profile, memory, host: Bytes::gib(1), ssd: None, engine, gate: true, lost: None }
 }
 
 fn run(script: &Script, policy: PolicyName, memory: Bytes) -> Replayed {
@@ -93,6 +93,43 @@ fn what_was_learned_is_fetched_ahead_without_a_fault() {
     assert!(fast.totals.fault_entries * 20 < slow.totals.fault_entries, "{fast:?}\n{slow:?}");
     assert!(fast.time < slow.time, "{fast:?}\n{slow:?}");
     assert!(counters(&deepum).prefetch_useful > 0);
+}
+
+/// There and back through forty layers, each with two tensors: 640 MiB, of which the kernels of one need sixteen.
+fn there_and_back(iterations: u32) -> Script {
+    let mut does = vec![Does::Alloc(AddrRange::new(DevAddr(BASE), Bytes::mib(640)))];
+    does.extend((0..80).map(|n| Does::PtBlock { range: tensor(n), active: true }));
+    for _ in 0..iterations {
+        does.push(Does::Iteration);
+        for (kernel, layer) in (0..40).chain((0..40).rev()).enumerate() {
+            does.push(launch(u32::try_from(kernel).unwrap(), &[2 * layer, 2 * layer + 1]));
+        }
+    }
+    does.push(Does::Iteration);
+    script(does)
+}
+
+#[test]
+fn neither_lost_launches_nor_kernels_that_take_longer_or_shorter_upset_the_horizon() {
+    let setup = setup(PolicyName::Horizon, Bytes::mib(500));
+    // Of the iterations in which nothing is new.
+    let time = |script: &Script, lost| -> u64 {
+        let replayed = replay(script, &Setup { lost: NonZeroU64::new(lost), ..setup.clone() }, |_, _| ()).unwrap();
+        replayed.iterations[4..].iter().map(|iteration| iteration.time.0).sum()
+    };
+    let mut script = there_and_back(24);
+    let undisturbed = time(&script, 0);
+    assert!(undisturbed * 100 < 20 * 80 * TIME.0 * 102, "{undisturbed}");
+    let lost = time(&script, 100);
+    assert!(lost * 100 < undisturbed * 102, "{lost}, not {undisturbed}");
+    script.vary_times(0.25);
+    let kernels: u64 = script.steps.iter().skip(1 + 80 + 4 * 81).filter_map(time_of).sum();
+    let varied = time(&script, 0);
+    assert!(varied * 100 < kernels * 102, "{varied} for {kernels}");
+}
+
+fn time_of(step: &Step) -> Option<u64> {
+    if let Does::Issue(Work { time: Some(time), .. }) = step.does { Some(time.0) } else { None }
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl Manifest {
             link: Some(self.link),
             iterations: self.iterations,
             placement: None,
-            one_copy: false,
+            ..Otherwise::default()
         };
         Life::new(&device, &otherwise)
     }

@@ -6,6 +6,7 @@
 
 use super::{ENOUGH, Horizon, STALE, WALK};
 use crate::correlate::Places;
+use crate::correlate::trail::Came;
 use crate::horizon::ranks::Class;
 use crate::horizon::timeline::{Does, Nth};
 use crate::known::Known;
@@ -14,13 +15,16 @@ use crate::units::{ExecId, LaunchSeq, UmBlock};
 use crate::window::Issued;
 
 impl Horizon {
-    /// A launch or copy of the window has its place in the future.
-    pub(super) fn issue(&mut self, seq: LaunchSeq, exec: Option<ExecId>, known: &mut Known) {
+    /// A launch or copy of the window has its place in the future, behind so many that were left out if it was expected.
+    pub(super) fn issue(&mut self, seq: LaunchSeq, exec: Option<ExecId>, left_out: Option<usize>, known: &mut Known) {
+        if seq > self.last_issued.plus(1) {
+            self.missing = LaunchSeq(seq.0 - 1);
+        }
         self.last_issued = self.last_issued.max(seq);
         self.moved = true;
         let had_predicted = self.timeline.has_predicted();
         let residency = &mut known.residency;
-        let (nth, expected) = self.timeline.issue(seq, exec, |at| residency.note(at));
+        let (nth, expected) = self.timeline.issue(seq, exec, left_out, |at| residency.note(at));
         known.counters.launches_mispredicted += u64::from(exec.is_some() && !expected && had_predicted);
         if let Some(launch) = known.window.get(seq) {
             self.habits.issued(launch);
@@ -33,14 +37,17 @@ impl Horizon {
         }
     }
 
-    /// The first launch that names memory that was handed out writes it.
+    /// The first launch that names memory that was handed out writes it; unless one of which nothing is known did before.
     fn births(&mut self, nth: Nth, seq: LaunchSeq, known: &mut Known) {
         let Known { window, residency, places, .. } = known;
         let Some(launch) = window.get(seq) else { return };
         for block in launch.blocks() {
-            let Some(at) = residency.find(block).filter(|&at| residency.get(at).fresh) else { continue };
-            residency.get_mut(at).fresh = false;
-            self.fresh -= 1;
+            let Some(at) = residency.find(block) else { continue };
+            let since = std::mem::take(&mut residency.get_mut(at).fresh);
+            self.fresh -= usize::from(since > LaunchSeq(0));
+            if since <= self.missing {
+                continue;
+            }
             self.timeline.add(nth, at, Does::Fills);
             residency.note(at);
             self.saw(launch, at, Does::Fills, residency, places);
@@ -49,7 +56,11 @@ impl Horizon {
 
     /// The executing launch was seen to write a block.
     pub(super) fn is_written_by_executing(&mut self, at: Handle, known: &mut Known) {
-        let Known { window, residency, places, .. } = known;
+        let Known { window, residency, places, sequence, .. } = known;
+        // It may be one of which nothing is known.
+        if sequence.doubt() > LaunchSeq(0) {
+            return;
+        }
         if let Some(launch) = window.attribute(residency.get(at).block) {
             self.saw(launch, at, Does::Writes, residency, places);
         }
@@ -107,11 +118,17 @@ impl Horizon {
         self.timeline.point(nth).known |= is_known;
     }
 
-    /// What is expected to be issued next.
-    pub(super) fn expected(&self) -> Option<ExecId> {
-        match self.trail.cursor() {
-            Some(at) => self.trail.after(at).map(|(_, exec)| exec),
-            None => self.learner.tables.exec.next(self.issued),
+    /// A launch comes: how many that were expected before it were left out, if it was expected.
+    pub(super) fn follow(&mut self, exec: Option<ExecId>, known: &mut Known) -> Option<usize> {
+        let by_table = self.learner.tables.exec.next(self.issued).filter(|_| self.trail.cursor().is_none());
+        let came = self.trail.push(exec);
+        if came == Came::Elsewhere && self.trail.cursor().is_some() {
+            let residency = &mut known.residency;
+            self.timeline.take_back(|at| residency.note(at));
+        }
+        match came {
+            Came::Expected { left_out } => usize::try_from(left_out).ok(),
+            Came::Astray | Came::Elsewhere => (exec.is_some() && by_table == exec).then_some(0),
         }
     }
 
