@@ -41,8 +41,9 @@ const BLOCKS: u64 = 16_384;
 /// So few that they stay without being touched.
 const FEW: u64 = 2000;
 
-/// An engine that knows 10,000 execution IDs of three pointers and two blocks each.
+/// An engine that knows so many execution IDs of three pointers and two blocks each.
 struct Run {
+    exec_ids: u64,
     engine: Engine,
     queues: Queues,
     seq: u64,
@@ -51,10 +52,11 @@ struct Run {
 }
 
 impl Run {
-    fn new(used: u64) -> Self {
+    fn new(policy: PolicyName, exec_ids: u64, used: u64) -> Self {
         let mut run = Self {
+            exec_ids,
             used,
-            engine: Engine::new(Config::new(PolicyName::Deepum, Bytes(BLOCKS / 2 * UmBlock::SIZE.get()))),
+            engine: Engine::new(Config::new(policy, Bytes(BLOCKS / 2 * UmBlock::SIZE.get()))),
             queues: Queues::default(),
             seq: 0,
         };
@@ -62,8 +64,8 @@ impl Run {
         for block in 0..BLOCKS {
             run.tell(&Event::PtBlock { range: UmBlock(block).range(), active: true });
         }
-        for _ in 0..2 * EXEC_IDS {
-            let learning = run.seq < EXEC_IDS;
+        for _ in 0..3 * exec_ids {
+            let learning = run.seq < exec_ids;
             let block = run.block(run.seq.saturating_sub(AHEAD) + 1);
             run.launch();
             if learning {
@@ -73,7 +75,7 @@ impl Run {
         run
     }
     fn block(&self, seq: u64) -> UmBlock {
-        UmBlock(seq % EXEC_IDS * 7 % self.used)
+        UmBlock(seq % self.exec_ids * 7 % self.used)
     }
     fn tell(&mut self, event: &Event<'_>) {
         self.engine.step(event, &mut self.queues);
@@ -92,7 +94,7 @@ impl Run {
         self.seq += 1;
         let at = |offset| self.block(self.seq + offset).start();
         let pointers = [at(0), at(1), at(3)];
-        let key = LaunchKey(Mix::new().word(self.seq % EXEC_IDS).end());
+        let key = LaunchKey(Mix::new().word(self.seq % self.exec_ids).end());
         let (seq, stream) = (LaunchSeq(self.seq), StreamSlot(0));
         self.tell(&Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &pointers }));
         if self.seq > AHEAD {
@@ -113,11 +115,16 @@ fn a_thousand(mut each: impl FnMut()) {
 }
 
 fn engine(c: &mut Criterion) {
-    for (name, used) in [("1,000 launches", FEW), ("1,000 launches, each brings in a block", BLOCKS)] {
-        let mut run = Run::new(used);
-        c.bench_function(name, |b| b.iter(|| a_thousand(|| run.launch())));
+    for (policy, exec_ids) in
+        [(PolicyName::Deepum, EXEC_IDS), (PolicyName::Horizon, EXEC_IDS), (PolicyName::Horizon, 100 * EXEC_IDS)]
+    {
+        for (name, used) in [("1,000 launches", FEW), ("1,000 launches, each brings in a block", BLOCKS)] {
+            let mut run = Run::new(policy, exec_ids, used);
+            let name = format!("{policy}, {exec_ids} execution IDs: {name}");
+            c.bench_function(&name, |b| b.iter(|| a_thousand(|| run.launch())));
+        }
     }
-    let mut run = Run::new(BLOCKS);
+    let mut run = Run::new(PolicyName::Deepum, EXEC_IDS, BLOCKS);
     let mut n = 0;
     c.bench_function("1,000 faults and their moves", |b| {
         b.iter(|| {
@@ -129,7 +136,7 @@ fn engine(c: &mut Criterion) {
             });
         });
     });
-    let mut run = Run::new(BLOCKS);
+    let mut run = Run::new(PolicyName::Deepum, EXEC_IDS, BLOCKS);
     let mut fault = move || {
         n += 1;
         run.fault(run.block(n));

@@ -84,7 +84,7 @@ fn add(prefetch: &mut Prefetch, tables: &mut Tables, gpu: &Gpu, snapshot: &Snaps
     tables.exec_ids += snapshot.exec_ids as u64;
     tables.exec_records += snapshot.tables.exec_records as u64;
     tables.block_tables += snapshot.tables.block_tables as u64;
-    tables.bytes += (snapshot.exec_id_bytes + snapshot.tables.exec_bytes + snapshot.tables.block_bytes).get();
+    tables.bytes += (snapshot.exec_id_bytes + snapshot.tables.bytes()).get();
 }
 
 /// The core's counters, all GPUs together, and our own.

@@ -90,8 +90,7 @@ impl Row {
         let totals = &last.totals;
         let late = last.gate + totals.stall_late;
         let link = totals.stall_copies.saturating_sub(totals.stall_late + totals.stall_room + totals.stall_ssd);
-        let tables =
-            replayed.core.map(|(_, core)| core.exec_id_bytes + core.tables.exec_bytes + core.tables.block_bytes);
+        let tables = replayed.core.map(|(_, core)| core.exec_id_bytes + core.tables.bytes());
         Self {
             outcome: Outcome::Ok,
             seconds: Some(seconds(last.time)),

@@ -173,6 +173,11 @@ impl Trail {
         self.id(next).filter(|&id| id != NONE).map(|id| (next, ExecId(id)))
     }
 
+    /// Memory it takes.
+    pub fn bytes(&self) -> usize {
+        self.launches.capacity() * size_of::<Launch>() + self.newest.capacity() * size_of::<u64>()
+    }
+
     /// Where the program is now is not known any more.
     pub fn lose(&mut self) {
         self.cursor = None;

@@ -143,6 +143,18 @@ impl Habits {
         may
     }
 
+    /// Memory it takes.
+    pub fn bytes(&self) -> usize {
+        let kernels = self.kernels.values().map(|habit| habit.operands.len() * size_of::<Does>()).sum::<usize>();
+        let user =
+            |user: &User| size_of_val(&*user.operands) + user.blocks.capacity() * size_of::<(StableBlock, Does)>();
+        let users = self.users.values().map(user).sum::<usize>();
+        kernels
+            + self.kernels.capacity() * size_of::<(Kernel, Habit)>()
+            + users
+            + self.users.capacity() * size_of::<(ExecId, User)>()
+    }
+
     /// Rises with what is learned of kernels.
     pub fn version(&self) -> u32 {
         self.version

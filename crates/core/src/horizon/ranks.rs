@@ -151,6 +151,10 @@ impl Ranks {
         let next = |&id: &u32| Some(self.seats[id as usize].after).filter(|&id| id != NIL);
         std::iter::successors(Some(list.first), next).map(move |id| (ticket, Handle::of(id)))
     }
+    /// Memory it takes, without that of the trees: an entry for each launch by which somebody is needed.
+    pub fn bytes(&self) -> usize {
+        self.seats.capacity() * size_of::<Seat>()
+    }
     /// How many there are of a class.
     pub fn count(&self, class: Class) -> usize {
         self.classes[class as usize].count

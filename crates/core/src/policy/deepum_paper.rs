@@ -100,6 +100,7 @@ impl Policy for DeepumPaper {
             block_tables: self.tables.block_tables(),
             block_bytes: self.tables.block_bytes(),
             planned_blocks: self.chaining.planned_blocks(),
+            ..TableSizes::default()
         }
     }
 }

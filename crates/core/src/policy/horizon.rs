@@ -42,7 +42,7 @@ use crate::horizon::timeline::{Does, STRIDE, Timeline, ordinal};
 use crate::known::Known;
 use crate::mix::Set;
 use crate::residency::{Ask, Block, Handle, Ticket};
-use crate::units::{AddrRange, ExecId, LaunchSeq};
+use crate::units::{AddrRange, Bytes, ExecId, LaunchSeq};
 use crate::window::Issued;
 
 /// New contents get their place so many launches ahead.
@@ -315,6 +315,8 @@ impl Policy for Horizon {
         self.learner.tables = tables;
     }
     fn tables(&self) -> TableSizes {
-        self.learner.sizes(0)
+        let bytes =
+            [self.timeline.bytes(), self.ranks.bytes(), self.written.bytes(), self.trail.bytes(), self.habits.bytes()];
+        TableSizes { future_bytes: Bytes(bytes.into_iter().sum::<usize>() as u64), ..self.learner.sizes(0) }
     }
 }

@@ -85,6 +85,7 @@ impl Learner {
             block_tables: self.tables.block_tables(),
             block_bytes: self.tables.block_bytes(),
             planned_blocks: planned,
+            ..TableSizes::default()
         }
     }
 }

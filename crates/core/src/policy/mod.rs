@@ -107,6 +107,15 @@ pub struct TableSizes {
     pub block_bytes: Bytes,
     /// Blocks that planned launches are expected to need.
     pub planned_blocks: usize,
+    /// Memory of what is known of the future, beside the tables.
+    pub future_bytes: Bytes,
+}
+
+impl TableSizes {
+    /// All memory.
+    pub fn bytes(&self) -> Bytes {
+        self.exec_bytes + self.block_bytes + self.future_bytes
+    }
 }
 
 /// The closed list of policies, by the name used in configuration and reports.
