@@ -13,6 +13,8 @@
 //! alone are not believed to use either, least of all an execution ID that never ran: so the second kernel that names a table costs no second
 //! search.
 //!
+//! Where kernels are told apart, what came of it for a kernel stands in for what came of it in the whole program: a model that answers is dense but for the kernel that looks up its embedding.
+//!
 //! Which block it is follows from a count, so that the same events give the same commands. What is left out is not expected, and does not
 //! close the gate. Where faults cannot be seen nothing is left out.
 //! Not here: what a fault and its absence teach (`correlate/proof`).
@@ -21,9 +23,9 @@ use crate::correlate::proof::{Precision, Proof};
 use crate::correlate::runs::Runs;
 use crate::correlate::{StableBlock, Tables};
 use crate::known::Known;
-use crate::mix::Mix;
+use crate::mix::{Map, Mix};
 use crate::residency::{Ask, Handle};
-use crate::units::{ExecId, UmBlock};
+use crate::units::{ExecId, KernelId, UmBlock};
 
 /// Where the blocks of a planned launch are written.
 pub enum Chain<'a> {
@@ -52,6 +54,8 @@ impl Chain<'_> {
 
 /// The first sample: so many blocks are left out often, before it is known what comes of it. The plan is far ahead of what is known.
 const SAMPLE: u64 = 32;
+/// And of each kernel.
+const SAMPLE_OF_KERNEL: u64 = 4;
 
 /// So many blocks found unused at once are worth a new plan: one call of the mover (facts 4.1).
 const MANY: usize = 16;
@@ -60,6 +64,13 @@ const MANY: usize = 16;
 fn tells(at: Handle, known: &Known) -> bool {
     let block = known.residency.get(at);
     !block.on_device && !block.empty && block.ask() == Ask::None && !known.is_expected(block)
+}
+
+#[derive(Default, Debug)]
+struct OfKernel {
+    /// Blocks left out; not all of them tell.
+    left_out: u64,
+    came: Precision,
 }
 
 /// See the module.
@@ -71,6 +82,8 @@ pub struct Doubt {
     left_out: u64,
     /// What came of it, whatever the execution ID.
     all: Precision,
+    /// And by kernel.
+    kernels: Map<KernelId, OfKernel>,
 }
 
 impl Doubt {
@@ -78,25 +91,35 @@ impl Doubt {
     pub fn leaves_out(&mut self, chain: &Chain<'_>, index: usize, at: Handle, known: &Known) -> bool {
         match chain {
             Chain::Learned(chain, proof) => {
-                chain.get(index).is_some_and(|number| self.leaves_out_known(number, proof, at, known))
+                chain.get(index).is_some_and(|number| self.leaves_out_known(number, proof, None, at, known))
             }
             Chain::Reached(_) => self.leaves_out_reached(at, known),
         }
     }
 
-    /// Whether a block of which a table says so much is to be left out this time.
-    pub fn leaves_out_known(&mut self, number: StableBlock, proof: &Proof, at: Handle, known: &Known) -> bool {
-        let tells = tells(at, known);
+    /// Whether a block of which a table says so much is to be left out this time; of launches of this kernel, if it is known.
+    pub fn leaves_out_known(
+        &mut self,
+        number: StableBlock,
+        proof: &Proof,
+        kernel: Option<KernelId>,
+        at: Handle,
+        known: &Known,
+    ) -> bool {
+        let (tells, others) = (tells(at, known), self.others(kernel));
         // Most blocks are there, and then it matters only whether all are left out.
-        if !known.faults_visible || !proof.is_tried() || !tells && !proof.leaves_all_out(self.program()) {
+        if !known.faults_visible || !proof.is_tried() || !tells && !proof.leaves_all_out(others) {
             return false;
         }
-        let left_out = match proof.one_in(number, self.program()) {
+        let left_out = match proof.one_in(number, others) {
             1 => true,
             _ if known.residency.get(at).unused && !proof.is_proven(number) => tells,
             one_in => tells && self.draw(one_in),
         };
         self.left_out += u64::from(left_out);
+        if let Some(kernel) = kernel.filter(|_| left_out) {
+            self.kernels.entry(kernel).or_default().left_out += 1;
+        }
         left_out
     }
 
@@ -115,14 +138,24 @@ impl Doubt {
         else {
             return false;
         };
-        let left_out = known.faults_visible && self.draw(table.proof().one_in(number, self.program()));
+        let left_out = known.faults_visible && self.draw(table.proof().one_in(number, self.others(None)));
         self.left_out += u64::from(left_out);
         left_out
     }
 
-    /// What came of it in the whole program; nothing while a first sample is to be taken.
-    fn program(&self) -> Option<Precision> {
-        (self.left_out >= SAMPLE).then_some(self.all)
+    /// What came of it for this kernel, or else in the whole program; nothing while a first sample is to be taken.
+    fn others(&self, kernel: Option<KernelId>) -> Option<Precision> {
+        let program = (self.left_out >= SAMPLE).then_some(self.all);
+        let Some(kernel) = kernel else { return program };
+        let of_kernel = self.kernels.get(&kernel).filter(|of| of.left_out >= SAMPLE_OF_KERNEL)?;
+        if of_kernel.came.is_known() { Some(of_kernel.came) } else { program }
+    }
+
+    fn count(&mut self, kernel: Option<KernelId>, used: bool) {
+        self.all.count(used);
+        if let Some(kernel) = kernel {
+            self.kernels.entry(kernel).or_default().came.count(used);
+        }
     }
 
     fn draw(&mut self, one_in: u64) -> bool {
@@ -130,15 +163,22 @@ impl Doubt {
         Mix::new().word(self.drawn).end().is_multiple_of(one_in)
     }
 
-    /// A block that was left out was faulted on.
-    pub fn used(&mut self, known: &mut Known) {
+    /// A block that was left out was faulted on, by a launch of this kernel.
+    pub fn used(&mut self, kernel: Option<KernelId>, known: &mut Known) {
         known.counters.doubted_used += 1;
-        self.all.count(true);
+        self.count(kernel, true);
     }
 
-    /// A launch of this execution ID ran to its end as predicted. Of the blocks left out for it, those that are absent were not used.
+    /// A launch of this execution ID and kernel ran to its end as predicted. Of the blocks left out for it, those that are absent were not used.
     /// Returns whether they are so many that a plan with them is worth nothing.
-    pub fn ended(&mut self, exec: ExecId, left_out: &[UmBlock], known: &mut Known, tables: &mut Tables) -> bool {
+    pub fn ended(
+        &mut self,
+        exec: ExecId,
+        kernel: Option<KernelId>,
+        left_out: &[UmBlock],
+        known: &mut Known,
+        tables: &mut Tables,
+    ) -> bool {
         let Some(table) = tables.blocks_mut(exec).filter(|table| table.is_settled()) else { return false };
         let mut numbers = Vec::new();
         for &block in left_out {
@@ -146,7 +186,7 @@ impl Doubt {
             let state = known.residency.get_mut(at);
             if !state.on_device {
                 state.unused = true;
-                self.all.count(false);
+                self.count(kernel, false);
                 numbers.extend(known.places.number(block));
             }
         }
@@ -154,5 +194,27 @@ impl Doubt {
         let gone = !numbers.is_empty() && table.unused(&numbers);
         tables.changes += u64::from(gone);
         gone && numbers.len() >= MANY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_sampled_by_itself_and_answers_for_itself() {
+        let [dense, looks_up] = [Some(KernelId(1)), Some(KernelId(2))];
+        let mut doubt = Doubt { left_out: SAMPLE, ..Doubt::default() };
+        (0..16).for_each(|_| doubt.count(dense, true));
+        let one_in = |doubt: &Doubt, kernel| {
+            let proof = Proof::default();
+            doubt.others(kernel).map(|others| proof.one_in(StableBlock(0), Some(others)))
+        };
+        assert_eq!((one_in(&doubt, None), one_in(&doubt, looks_up)), (Some(1024), None), "of it nothing is known yet");
+        doubt.kernels.entry(KernelId(2)).or_default().left_out = SAMPLE_OF_KERNEL;
+        assert_eq!(one_in(&doubt, looks_up), Some(1024), "four were left out, and nothing came of it: as the others");
+        (0..4).for_each(|_| doubt.count(looks_up, false));
+        assert_eq!(doubt.others(looks_up).map(|of| of.is_known()), Some(true));
+        assert_ne!(doubt.others(looks_up), doubt.others(None));
     }
 }

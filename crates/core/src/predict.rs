@@ -181,7 +181,7 @@ impl Predict {
             }
             if let Some(exec) = over.exec.filter(|_| as_predicted) {
                 if !over.left_out.is_empty() {
-                    worthless |= self.doubt.ended(exec, &over.left_out, known, tables);
+                    worthless |= self.doubt.ended(exec, None, &over.left_out, known, tables);
                 }
                 if !over.stale.is_empty() {
                     tables.forget(exec, &over.stale);

@@ -150,6 +150,12 @@ impl PtBlocks {
         })
     }
 
+    /// Whether nothing in `range` is handed out but, maybe, the PT block that starts here.
+    pub fn is_alone(&self, start: DevAddr, range: AddrRange) -> bool {
+        let before = self.before(range.start).filter(|(start, pt)| start.offset(pt.len) > range.start);
+        before.into_iter().chain(self.starting_in(range)).all(|(other, pt)| other == start || !pt.active)
+    }
+
     /// Whether `range` is dead, and between which launches its last users lie. See the module.
     pub fn dead(&self, range: AddrRange) -> Option<Dead> {
         let (&start, allocation) = self.allocations.range(..=range.start).next_back()?;
@@ -206,6 +212,19 @@ mod tests {
         assert!(dead(&map, 160, 40));
         assert!(dead(&map, 160, 90), "the rest of the allocation was never handed out");
         assert!(!dead(&map, 160, 91), "past the allocation nothing is known");
+    }
+
+    #[test]
+    fn a_pt_block_is_alone_where_no_other_is_handed_out() {
+        let mut map = PtBlocks::default();
+        map.alloc(range(0, 250));
+        report(&mut map, 0, 100, true);
+        report(&mut map, 100, 120, true);
+        let alone = |map: &PtBlocks, start, of| map.is_alone(DevAddr(start), range(of, 50));
+        assert!(alone(&map, 0, 50) && alone(&map, 100, 150) && alone(&map, 100, 200));
+        assert!(!alone(&map, 0, 80) && !alone(&map, 100, 80), "both lie in it");
+        report(&mut map, 0, 100, false);
+        assert!(alone(&map, 100, 80));
     }
 
     #[test]

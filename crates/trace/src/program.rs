@@ -164,6 +164,12 @@ impl Program {
     pub fn ideal(&self) -> Nanos {
         Nanos(self.kernels.iter().map(|kernel| kernel.time.0).sum())
     }
+    /// The same, each kernel with what a GPU takes from its end to the start of the next.
+    #[must_use]
+    pub fn with_gaps(mut self, gap: Nanos) -> Self {
+        self.kernels.iter_mut().for_each(|kernel| kernel.time += gap);
+        self
+    }
     /// Bytes that live while each kernel runs: all globals, and the intermediates between first and last use.
     #[must_use]
     pub fn live(&self) -> Vec<Bytes> {

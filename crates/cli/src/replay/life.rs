@@ -139,9 +139,8 @@ impl Life {
     /// # Errors
     /// Why there is no such number.
     pub fn bound(&self, recorded: &Recorded, copies_kept: bool) -> Result<Nanos, String> {
-        bound(&recorded.program, &Limits { copies_kept, ..self.limits() })
-            .map(|bound| bound.time)
-            .map_err(|why| why.to_string())
+        let program = recorded.program.clone().with_gaps(self.profile.kernel_gap);
+        bound(&program, &Limits { copies_kept, ..self.limits() }).map(|bound| bound.time).map_err(|why| why.to_string())
     }
 
     fn setup(&self, policy: PolicyName, memory: Bytes) -> Setup {

@@ -18,7 +18,7 @@
 //! An unproven block is left out once at most: then it is proven or gone. A proven one may be left out again and again, so more must
 //! speak against those.
 //!
-//! While little is known of an execution ID, what came of it in the whole program stands in, and before that a
+//! While little is known of an execution ID, what came of it for its kernel or in the whole program stands in, and before that a
 //! sample of 1 of 16. So a dense model pays with a few faults, and one of look-ups knows its wide launches after one or two iterations. Where
 //! arguments say nothing, faults say less, too: proven ones are then left out 1 time of 4, and all from 4 to 1 on.
 //! The word of others alone never has all be left out. If it did, look-ups would be known sooner in a program of little else, but iterations
@@ -45,7 +45,7 @@ const MEMORY: u8 = 16;
 const ENOUGH: u8 = 4;
 
 /// What came of leaving blocks out.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Precision {
     used: u8,
     unused: u8,
@@ -58,6 +58,10 @@ impl Precision {
         if self.used + self.unused > MEMORY {
             (self.used, self.unused) = (self.used / 2, self.unused / 2);
         }
+    }
+    /// Whether there is enough to say something.
+    pub fn is_known(&self) -> bool {
+        self.used + self.unused >= ENOUGH
     }
     /// One of how many is to be left out, where one of `calm` is while little speaks against them, and all are from `all` to 1 on.
     fn one_in(self, calm: u64, all: u8) -> u64 {
@@ -92,7 +96,7 @@ impl Proof {
     pub fn is_tried(&self) -> bool {
         !self.untried
     }
-    /// One of how many blocks like this one is to be left out. `all` is what came of it in the whole program; without it a sample is taken.
+    /// One of how many blocks like this one is to be left out. `all` is what came of it for others; without it a sample is taken.
     pub fn one_in(&self, block: StableBlock, all: Option<Precision>) -> u64 {
         let of_unproven = self.one_in_unproven(all);
         if self.is_proven(block) { self.one_in_proven(of_unproven) } else { of_unproven }
@@ -104,7 +108,7 @@ impl Proof {
     }
     fn one_in_unproven(&self, all: Option<Precision>) -> u64 {
         let own = self.of_unproven;
-        if own.used + own.unused >= ENOUGH {
+        if own.is_known() {
             own.one_in(UNPROVEN, 2)
         } else {
             all.map_or(OFTEN, |all| all.one_in(UNPROVEN, 2).max(OFTEN))

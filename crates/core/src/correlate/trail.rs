@@ -13,7 +13,8 @@
 //! Where launches were the same is found as in a compressor: a table by the last [`CONTEXT`] of them has the newest place, and every place the one before it with the same entry.
 //!
 //! Records get lost, and programs do something else now and then; neither changes what the rest of an iteration is. So a launch that is not the one expected but the one after it means that one
-//! was left out, and any other is a stray, for which the cursor stays. Only the [`STRAYS`]th of those in a row sends it where most launches before were the same.
+//! was left out, and any other is a stray, for which the cursor stays; behind some of them as many may be left out, for strays may be in the place of others: what a model does with its cache
+//! has new addresses for each token. Only the [`STRAYS`]th in a row sends the cursor where most launches before were the same.
 //!
 //! Not here: what launches use (`correlate::block`); what becomes of predictions that were wrong (`horizon::timeline`).
 
@@ -106,7 +107,7 @@ impl Trail {
 
     fn find(&self, now: Position, id: u32) -> (Came, Option<Position>) {
         let Some(Position(at)) = self.cursor else { return (Came::Elsewhere, self.most_alike(now)) };
-        for left_out in 0..2 {
+        for left_out in [0, 1, u64::from(self.strays).min(LEFT_OUT)] {
             let next = Position(at + 1 + left_out);
             if next < now && self.id(next) == Some(id) {
                 return (Came::Expected { left_out }, Some(next));
@@ -226,6 +227,9 @@ mod tests {
         let expected = |left_out| Came::Expected { left_out };
         assert_eq!(push(&mut trail, [21, 99, 98, 22]), [expected(1), Came::Astray, Came::Astray, expected(0)]);
         assert_eq!(ahead(&trail, 3), [23, 24, 25]);
+        // In the place of three that were expected.
+        assert_eq!(push(&mut trail, [97, 96, 95, 26])[3], expected(3));
+        assert_eq!(ahead(&trail, 3), [27, 28, 29]);
         // What is nowhere near is looked for by what came before it.
         let came = push(&mut trail, [0, 1, 2, 3]);
         assert_eq!(came, [Came::Astray, Came::Astray, Came::Astray, Came::Elsewhere]);
@@ -287,7 +291,9 @@ mod tests {
         let same = |place: usize| (0..=place).take_while(|&back| ids[place - back] == ids[now - back]).count();
         let best = (0..now).filter(|&place| same(place) >= 4).max_by_key(|&place| (same(place), place));
         let Some(at) = cursor else { return (Came::Elsewhere, best) };
-        if let Some(next) = [at + 1, at + 2].into_iter().find(|&next| next < now && ids[next] == id) {
+        if let Some(next) =
+            [at + 1, at + 2, at + 1 + strays.min(16) as usize].into_iter().find(|&next| next < now && ids[next] == id)
+        {
             return (Came::Expected { left_out: (next - at - 1) as u64 }, Some(next));
         }
         match best {

@@ -68,6 +68,11 @@ impl Habits {
         }
     }
 
+    /// The kernel that launches of this execution ID are of.
+    pub fn kernel(&self, exec: ExecId) -> Option<KernelId> {
+        self.users.get(&exec)?.kernel.map(|(kernel, _)| kernel)
+    }
+
     /// What launches of this execution ID do with a block.
     pub fn does(&self, exec: ExecId, block: UmBlock, number: Option<StableBlock>) -> Does {
         let Some(user) = self.users.get(&exec) else { return Does::Uses };

@@ -115,6 +115,8 @@ pub struct Timeline {
     chains: Vec<Chain>,
     /// Room by launch. Here contents end and begin anew; who has no place now is noted by `policy::horizon`.
     pub need: Need,
+    /// Of that, what has no contents to be fetched.
+    pub births: Need,
 }
 
 impl Default for Timeline {
@@ -129,6 +131,7 @@ impl Default for Timeline {
             live: 0,
             chains: Vec::new(),
             need: Need::default(),
+            births: Need::default(),
         }
     }
 }
@@ -270,8 +273,11 @@ impl Timeline {
     fn begins_anew(&mut self, id: u32, times: i32) {
         let Some(&Use { point, does: Does::Fills, before, .. }) = self.uses.get(id as usize) else { return };
         if before != NIL {
-            self.need.add(ordinal(self.uses[before as usize].point) + 1, -times);
-            self.need.add(ordinal(point), times);
+            let since = ordinal(self.uses[before as usize].point) + 1;
+            for curve in [&mut self.need, &mut self.births] {
+                curve.add(since, -times);
+                curve.add(ordinal(point), times);
+            }
         }
     }
 
@@ -459,6 +465,7 @@ impl Timeline {
     /// Memory it takes.
     pub fn bytes(&self) -> usize {
         self.need.bytes()
+            + self.births.bytes()
             + self.uses.capacity() * size_of::<Use>()
             + self.points.capacity() * size_of::<Point>()
             + self.chains.capacity() * size_of::<Chain>()

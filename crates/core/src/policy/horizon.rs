@@ -54,14 +54,16 @@ const AHEAD: u64 = 4096 * STRIDE;
 /// Most blocks on their way onto the GPU, and off it: two calls of the mover at 32 MiB each (facts 4.1), so that the choice is made late.
 const UNDER_WAY: usize = 32;
 
-/// Blocks kept free for what nobody expected, if that is no more than a sixteenth.
-const SPARE: usize = 32;
+/// Blocks kept free for what nobody expected, if that is no more than a sixteenth; and how many come together if they are not due.
+const SPARE: usize = 8;
 
 /// While so many launches beyond those issued are known, the program is no more launches and copies ahead of the GPU.
 const LEAD: u64 = 16;
 
-/// Trust in what is expected: one more for each launch that was, up to the first, [`WRONG`] less for one that was not; nothing is predicted with less than [`ENOUGH`].
+/// Trust in what is expected: one more for each launch that was, up to the first, [`STRAY`] less for one that was not, and [`WRONG`] less for one that sends the program elsewhere; nothing is predicted
+/// with less than [`ENOUGH`]. A model that answers has new addresses for its cache with each token, and a fourth of its launches are strays.
 const MOST_TRUST: u32 = 64;
+const STRAY: u32 = 2;
 const WRONG: u32 = 8;
 const ENOUGH: u32 = 32;
 
@@ -157,6 +159,9 @@ impl Horizon {
         for (seat, places) in [(before, -1), (now, 1)] {
             if let Some(seat) = seat.filter(|&seat| room::is_absent(seat)) {
                 self.timeline.need.add(ordinal(seat.1), places);
+                if !matches!(seat.0, Class::Away | Class::Leaving) {
+                    self.timeline.births.add(ordinal(seat.1), places);
+                }
             }
         }
     }
@@ -194,8 +199,6 @@ impl Policy for Horizon {
         let Some(exec) = known.window.get(seq).map(|launch| launch.exec) else { return };
         let left_out = self.follow(exec, known);
         if let Some(exec) = exec {
-            let right = left_out.is_some();
-            self.trust = if right { MOST_TRUST.min(self.trust + 1) } else { self.trust.saturating_sub(WRONG) };
             self.learner.tables.exec.learn(self.issued, exec);
         }
         self.issued.push(exec);
@@ -223,7 +226,8 @@ impl Policy for Horizon {
         let mut worthless = false;
         for point in over {
             if let Some(exec) = point.exec.filter(|_| !point.left_out.is_empty()) {
-                worthless |= self.doubt.ended(exec, &point.left_out, known, &mut self.learner.tables);
+                let kernel = self.habits.kernel(exec);
+                worthless |= self.doubt.ended(exec, kernel, &point.left_out, known, &mut self.learner.tables);
             }
         }
         if worthless {
@@ -239,7 +243,7 @@ impl Policy for Horizon {
     fn fault(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
         fetch_now(at, known, out);
         let block = known.residency.get(at).block;
-        let Self { learner, timeline, doubt, .. } = self;
+        let Self { learner, timeline, doubt, habits, .. } = self;
         let taught = learner.fault(block, known, |seq, known| {
             let Some(nth) = timeline.point_of(seq) else { return false };
             // Until it is over it is not to be taken from it again.
@@ -248,7 +252,7 @@ impl Policy for Horizon {
             let left_out = &mut timeline.point(nth).left_out;
             let Some(found) = left_out.iter().position(|&other| other == block) else { return false };
             left_out.swap_remove(found);
-            doubt.used(known);
+            doubt.used(timeline.point(nth).exec.and_then(|exec| habits.kernel(exec)), known);
             true
         });
         self.taught.extend(taught);
@@ -259,6 +263,10 @@ impl Policy for Horizon {
     fn handed_out(&mut self, range: AddrRange, known: &mut Known) {
         for block in range.blocks() {
             if let Some(at) = known.residency.find(block) {
+                // Whoever names a block with others in it may mean those.
+                if !known.pt_blocks.is_alone(range.start, block.range()) {
+                    continue;
+                }
                 let before = std::mem::replace(&mut known.residency.get_mut(at).fresh, self.last_issued.plus(1));
                 self.fresh += usize::from(before == LaunchSeq(0));
             }

@@ -127,7 +127,7 @@ impl Predict {
         let Some(planned) = self.plan.get_mut(index).filter(|planned| planned.seq == seq) else { return false };
         let Some(at) = planned.left_out.iter().position(|&other| other == block) else { return false };
         planned.left_out.swap_remove(at);
-        self.doubt.used(known);
+        self.doubt.used(None, known);
         true
     }
 

@@ -62,12 +62,14 @@ fn counters(replayed: &Replayed) -> Counters {
 
 #[test]
 fn where_all_fits_an_iteration_takes_its_kernels_and_the_gaps_between() {
-    let replayed = run(&cycle(3), PolicyName::Demand, Bytes::mib(64));
+    let script = cycle(3);
+    let replayed = run(&script, PolicyName::Demand, Bytes::mib(64));
     let gap = setup(PolicyName::Demand, Bytes::gib(1)).profile.kernel_gap;
     assert_eq!(replayed.iterations.len(), 3);
     let first = &replayed.iterations[0];
     assert_eq!(first.totals.bytes_populated, Bytes::mib(48));
     assert_eq!(first.totals.bytes_in.total(), Bytes::ZERO);
+    assert_eq!(script.last_iteration().unwrap().program.with_gaps(gap).ideal(), replayed.iterations[2].time);
     for iteration in &replayed.iterations[1..] {
         assert_eq!(iteration.time, Nanos(6 * (TIME.0 + gap.0)));
         assert_eq!((iteration.totals.fault_entries, iteration.totals.compute), (0, Nanos(6 * TIME.0)));
@@ -126,6 +128,41 @@ fn neither_lost_launches_nor_kernels_that_take_longer_or_shorter_upset_the_horiz
     let kernels: u64 = script.steps.iter().skip(1 + 80 + 4 * 81).filter_map(time_of).sum();
     let varied = time(&script, 0);
     assert!(varied * 100 < kernels * 102, "{varied} for {kernels}");
+}
+
+/// As of a model that answers: 640 MiB of weights, all read for each token and hardly any work, among them a few launches that nobody knows; and 200 MiB of which
+/// each third token looks up 8.
+#[test]
+fn what_does_not_fit_of_a_cycle_of_weights_is_streamed_and_the_rest_stays() {
+    let mut does = vec![Does::Alloc(AddrRange::new(DevAddr(BASE), Bytes::mib(848)))];
+    let table = AddrRange::new(tensor(81).start, Bytes::mib(200));
+    does.extend((0..81).map(tensor).chain([table]).map(|range| Does::PtBlock { range, active: true }));
+    for token in 0..24 {
+        does.push(Does::Iteration);
+        if token % 3 == 0 {
+            does.push(short(launch(9999, &[81])));
+        }
+        for weight in 0..80u32 {
+            let others = (0..2).filter(|_| weight % 4 == 0);
+            does.extend(others.map(|n| short(launch(10_000 + 1000 * token + 2 * weight + n, &[80]))));
+            does.push(short(launch(weight, &[weight.into()])));
+        }
+    }
+    does.push(Does::Iteration);
+    let replayed = run(&script(does), PolicyName::Horizon, Bytes::mib(500));
+    let link = Profile::named("a100-40g").unwrap().h2d_bandwidth;
+    for iteration in &replayed.iterations[20..] {
+        let bytes = iteration.totals.bytes_in.total();
+        // What does not fit, and as much as is kept free or on its way.
+        assert!((Bytes::mib(156)..Bytes::mib(156 + 2 * 50)).contains(&bytes), "{bytes}");
+        let seconds = iteration.time.0 as f64 / 1e9;
+        assert!(bytes.get() as f64 > 0.75 * seconds * link, "{bytes} in {seconds} s");
+    }
+}
+
+fn short(launch: Does) -> Does {
+    let Does::Issue(work) = launch else { return launch };
+    Does::Issue(Work { time: Some(Nanos(50_000)), ..work })
 }
 
 fn time_of(step: &Step) -> Option<u64> {

@@ -19,7 +19,7 @@ impl Horizon {
         }
         let front = self.timeline.front().0;
         // What comes alone takes a call of its own.
-        let mut bunch = Self::spare(known) / 2;
+        let mut bunch = Self::spare(known);
         while known.residency.blocks_coming() < UNDER_WAY {
             let residency = &known.residency;
             let free = known.fits.saturating_sub(residency.blocks_on_device() + residency.blocks_coming());
@@ -71,10 +71,11 @@ impl Horizon {
     fn is_left_out(&mut self, nth: Nth, at: Handle, known: &mut Known) -> bool {
         let point = self.timeline.point(nth);
         let block = known.residency.get(at).block;
+        let kernel = point.exec.and_then(|exec| self.habits.kernel(exec));
         let table = point.exec.and_then(|exec| self.learner.tables.blocks(exec)).filter(|table| table.is_settled());
         let Some(number) = known.places.number(block) else { return false };
         let left_out = match table {
-            Some(table) => self.doubt.leaves_out_known(number, table.proof(), at, known),
+            Some(table) => self.doubt.leaves_out_known(number, table.proof(), kernel, at, known),
             None => self.doubt.leaves_out_reached(at, known),
         };
         if left_out {

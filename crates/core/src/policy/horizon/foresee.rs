@@ -4,7 +4,7 @@
 //! the first launch that names memory that was handed out fills it, and from write faults; otherwise it is taken to read.
 //! Not here: blocks that a table names and the program does not have yet. They are passed over, and fault.
 
-use super::{ENOUGH, Horizon, STALE, WALK};
+use super::{ENOUGH, Horizon, MOST_TRUST, STALE, STRAY, WALK, WRONG};
 use crate::correlate::Places;
 use crate::correlate::trail::Came;
 use crate::horizon::ranks::Class;
@@ -126,10 +126,18 @@ impl Horizon {
             let residency = &mut known.residency;
             self.timeline.take_back(|at| residency.note(at));
         }
-        match came {
+        let left_out = match came {
             Came::Expected { left_out } => usize::try_from(left_out).ok(),
             Came::Astray | Came::Elsewhere => (exec.is_some() && by_table == exec).then_some(0),
+        };
+        if exec.is_some() {
+            self.trust = match (left_out, came) {
+                (Some(_), _) => MOST_TRUST.min(self.trust + 1),
+                (None, Came::Astray) => self.trust.saturating_sub(STRAY),
+                (None, _) => self.trust.saturating_sub(WRONG),
+            };
         }
+        left_out
     }
 
     /// What is expected after all that is predicted, which it is from now on.

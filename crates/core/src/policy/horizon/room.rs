@@ -47,6 +47,11 @@ impl Horizon {
             if over > from && !known.preevict {
                 return;
             }
+            // New contents may come in bursts; what is fetched needs room for one bunch: its place is free when its time has come.
+            let spare = i32::try_from(2 * Self::spare(known)).unwrap_or(i32::MAX);
+            if self.places(known) >= self.timeline.births.highest(from).saturating_add(spare) {
+                return;
+            }
             // For what is only to be left free nobody leaves who is needed soon.
             let is_needed = self.over(0, known).is_some_and(|needed| needed <= over);
             let bound = if is_needed { over } else { over.max(from + SOON / STRIDE) };

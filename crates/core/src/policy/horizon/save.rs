@@ -40,7 +40,8 @@ impl Horizon {
         let from = ordinal(self.timeline.front());
         let places = self.places(known);
         let Some(over) = self.over(Self::spare(known), known) else { return };
-        let most = usize::try_from(self.timeline.need.highest(from) - places).unwrap_or(0);
+        // Room for what is fetched is made at the pace at which it comes.
+        let most = usize::try_from(self.timeline.births.highest(from) - places).unwrap_or(0);
         while self.ranks.count(Class::Saving) < SAVING
             && self.ranks.count(Class::Saving) + self.ranks.count(Class::Saved) < most
             && let Some(at) = self.worth_saving(over, known)
