@@ -6,6 +6,7 @@
 
 mod from_events;
 mod live;
+mod pieces;
 
 pub use from_events::{FromEventsError, Recorded, from_events};
 

@@ -108,6 +108,34 @@ fn what_is_handed_out_from_an_allocation_ends_the_allocation_as_a_tensor_and_fre
 }
 
 #[test]
+fn by_pieces_nobody_touches_more_than_is_touched() {
+    // The weight's first quarter is read, its middle written, and its last byte never touched; of the buffer 40 pages are looked up.
+    let looked_up: String = (0..40).map(|n| format!(" r:0x{:x}+4096", 0x900000 + n * 8192)).collect();
+    let lines = format!(
+        "\
+1 iteration
+1 launch stream 0 kernel #0 key 0000000000000002
+1 touched @2 r:0x1000+1024
+1 time @2 7
+1 launch stream 0 kernel #1 key 0000000000000003
+1 touched @3 w:0x1200+1024{looked_up}
+1 time @3 8
+1 launch stream 0 kernel #1 key 0000000000000004
+1 touched @4 rw:0x900000+2097152
+1 time @4 9
+2 iteration
+"
+    );
+    let recorded = program(&format!("{PREPARATION}{lines}")).unwrap();
+    assert_eq!(recorded.program.kernels()[1], kernel("work", 8, &[0, 1], &[0]));
+    let by_pieces = recorded.by_pieces().unwrap();
+    let tensors = [512, 512, 512, 2 << 20].map(|size| tensor(size, Life::Global));
+    assert_eq!(by_pieces.tensors(), tensors);
+    let kernels = [kernel("init", 7, &[0, 1], &[]), kernel("work", 8, &[], &[1, 2]), kernel("work", 9, &[3], &[3])];
+    assert_eq!(by_pieces.kernels(), kernels);
+}
+
+#[test]
 fn what_is_from_before_may_go_if_it_is_not_touched() {
     let iteration = "\
 1 iteration

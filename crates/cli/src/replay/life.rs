@@ -139,7 +139,7 @@ impl Life {
     /// # Errors
     /// Why there is no such number.
     pub fn bound(&self, recorded: &Recorded, copies_kept: bool) -> Result<Nanos, String> {
-        let program = recorded.program.clone().with_gaps(self.profile.kernel_gap);
+        let program = recorded.by_pieces().map_err(|why| why.to_string())?.with_gaps(self.profile.kernel_gap);
         bound(&program, &Limits { copies_kept, ..self.limits() }).map(|bound| bound.time).map_err(|why| why.to_string())
     }
 

@@ -14,9 +14,10 @@
 //! - A write of a whole tensor, but for what PyTorch rounds up, needs nothing of what was there; any other may.
 //! - Touched bytes in no tensor hold nothing that matters, and are left out.
 //!
-//! Not here: gaps between kernels, which [`Program`] does not have.
+//! Not here: gaps between kernels ([`Program::with_gaps`]).
 
 use super::live::Live;
+use super::pieces::{Part, by_pieces};
 use super::{Kernel, Life, Program, ProgramError, Tensor, TensorId};
 use crate::event::{Access, Event, Record, Touch};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchSeq, Nanos};
@@ -35,6 +36,18 @@ pub struct Recorded {
     pub places: Vec<AddrRange>,
     /// The tensors of the PT blocks that were handed out in the iteration, in order; nothing for one that was never touched.
     pub births: Vec<Option<TensorId>>,
+    /// What the kernels touch of them.
+    parts: Vec<Part>,
+}
+
+impl Recorded {
+    /// The same iteration with no more touched than is: a tensor is cut into pieces where touches begin or end, and each piece that is touched is a tensor.
+    ///
+    /// # Errors
+    /// More pieces than tensors can have numbers.
+    pub fn by_pieces(&self) -> Result<Program, ProgramError> {
+        by_pieces(&self.program, &self.parts)
+    }
 }
 
 /// Why a trace is no program. Places are those of the trace.
@@ -190,6 +203,7 @@ struct Resolver {
     live: Live<usize>,
     held: Vec<Held>,
     tensors: Vec<usize>,
+    parts: Vec<Part>,
 }
 
 /// A PT block from being handed out to being taken back.
@@ -218,7 +232,8 @@ impl Resolver {
                     let touches = touches.ok_or(unknown("what it touches"))?;
                     let time = time.ok_or(unknown("how long it takes"))?;
                     let name = name.and_then(|name| names.get(name)).map_or(COPY, |name| name);
-                    kernels.push(self.kernel(name, time, &touches)?);
+                    let number = u32::try_from(kernels.len()).map_err(|_| ProgramError::TooMany(kernels.len()))?;
+                    kernels.push(self.kernel(number, name, time, &touches)?);
                 }
             }
         }
@@ -234,7 +249,7 @@ impl Resolver {
         }
         let places = held.map(|held| held.range).collect();
         let births = births.into_iter().map(|index: usize| self.held[index].tensor).collect();
-        Ok(Recorded { program: Program::new(kernels, tensors)?, places, births })
+        Ok(Recorded { program: Program::new(kernels, tensors)?, places, births, parts: self.parts })
     }
 
     fn begins(&mut self, range: AddrRange, before: bool) {
@@ -250,7 +265,7 @@ impl Resolver {
         }
     }
 
-    fn kernel(&mut self, name: &str, time: Nanos, touches: &[Touch]) -> Result<Kernel, ProgramError> {
+    fn kernel(&mut self, number: u32, name: &str, time: Nanos, touches: &[Touch]) -> Result<Kernel, ProgramError> {
         let mut kernel = Kernel { name: name.into(), time, reads: Vec::new(), writes: Vec::new() };
         for touch in touches {
             for (range, index) in self.live.overlapping(touch.range) {
@@ -268,7 +283,9 @@ impl Resolver {
                         list(&mut kernel).push(tensor);
                     }
                 };
-                if touch.access.reads() || !covers(touch.range, range) {
+                let (from, to) = part(touch.range, range);
+                self.parts.push(Part { kernel: number, tensor, from, to, access: touch.access });
+                if touch.access.reads() || (from, to) != (Bytes::ZERO, range.len) {
                     push(|kernel| &mut kernel.reads);
                 }
                 if touch.access.writes() {
@@ -280,8 +297,10 @@ impl Resolver {
     }
 }
 
-/// Whether a tensor is touched from its beginning to its end, but for what was rounded up.
-fn covers(touched: AddrRange, tensor: AddrRange) -> bool {
+/// From where to where a tensor is touched; to its end if all that is left was rounded up.
+fn part(touched: AddrRange, tensor: AddrRange) -> (Bytes, Bytes) {
     let rounded: DevAddr = touched.end().offset(Bytes(ROUNDING.0 - 1));
-    touched.start <= tensor.start && rounded >= tensor.end()
+    let end = if rounded >= tensor.end() { tensor.end() } else { touched.end() };
+    let from = |at: DevAddr| Bytes(at.get() - tensor.start.get());
+    (from(touched.start.max(tensor.start)), from(end))
 }

@@ -1,0 +1,81 @@
+//! A recorded iteration by pieces of tensors.
+//!
+//! Problem: a [`Program`] says of a kernel which tensors it touches. One that looks up a few rows of a table touches the table, one that works on the first third of a tensor the tensor; for planners, which move
+//! whole tensors, that is so, but nobody has to have the rest on the GPU, and a lower bound must not say so.
+//! Idea: a tensor is cut wherever a touch begins or ends, and its *pieces* are the tensors of the program. What no kernel touches is nothing. A table of which many rows
+//! are looked up would be cut into too many: then only who touches all of it touches it, and look-ups need nothing.
+
+use super::{Kernel, Program, ProgramError, Tensor, TensorId};
+use crate::event::Access;
+use deepum_core::units::Bytes;
+
+/// Most pieces of a tensor.
+const MOST: usize = 64;
+
+/// A kernel's touch of a tensor: from the one byte of it up to the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    pub kernel: u32,
+    pub tensor: TensorId,
+    pub from: Bytes,
+    pub to: Bytes,
+    pub access: Access,
+}
+
+/// Where a tensor is cut, its beginning and its end among it.
+struct Cuts {
+    at: Vec<Bytes>,
+    is_rough: bool,
+    /// By piece: its number, once somebody touches it.
+    numbers: Vec<Option<TensorId>>,
+}
+
+impl Cuts {
+    fn new(mut at: Vec<Bytes>, size: Bytes) -> Self {
+        at.extend([Bytes::ZERO, size]);
+        at.sort_unstable();
+        at.dedup();
+        let is_rough = at.len() > MOST + 1;
+        if is_rough {
+            at = vec![Bytes::ZERO, size];
+        }
+        Self { is_rough, numbers: vec![None; at.len() - 1], at }
+    }
+}
+
+/// This program by pieces.
+///
+/// # Errors
+/// Too many pieces to have numbers.
+pub(super) fn by_pieces(program: &Program, parts: &[Part]) -> Result<Program, ProgramError> {
+    let mut at = vec![Vec::new(); program.tensors().len()];
+    for part in parts {
+        at[part.tensor.index()].extend([part.from, part.to]);
+    }
+    let mut cuts: Vec<Cuts> = at.into_iter().zip(program.tensors()).map(|(at, of)| Cuts::new(at, of.size)).collect();
+    let bare = |kernel: &Kernel| Kernel { reads: Vec::new(), writes: Vec::new(), ..kernel.clone() };
+    let mut kernels: Vec<Kernel> = program.kernels().iter().map(bare).collect();
+    let mut tensors = Vec::new();
+    for part in parts {
+        let of = program.tensor(part.tensor);
+        let Cuts { at, is_rough, numbers } = &mut cuts[part.tensor.index()];
+        if *is_rough && (part.from, part.to) != (Bytes::ZERO, of.size) {
+            continue;
+        }
+        let kernel = &mut kernels[part.kernel as usize];
+        let touched = at.partition_point(|&cut| cut < part.from)..at.partition_point(|&cut| cut < part.to);
+        for piece in touched {
+            let number = *numbers[piece].get_or_insert_with(|| {
+                tensors.push(Tensor { size: at[piece + 1] - at[piece], ..of });
+                TensorId(u32::try_from(tensors.len() - 1).unwrap_or(u32::MAX))
+            });
+            for (list, is_in) in [(&mut kernel.reads, part.access.reads()), (&mut kernel.writes, part.access.writes())]
+            {
+                if is_in && !list.contains(&number) {
+                    list.push(number);
+                }
+            }
+        }
+    }
+    Program::new(kernels, tensors)
+}
