@@ -61,7 +61,7 @@ const SPARE: usize = 8;
 const LEAD: u64 = 16;
 
 /// Trust in what is expected: one more for each launch that was, up to the first, [`STRAY`] less for one that was not, and [`WRONG`] less for one that sends the program elsewhere; nothing is predicted
-/// with less than [`ENOUGH`]. A model that answers has new addresses for its cache with each token, and a fourth of its launches are strays.
+/// with less than [`ENOUGH`]. A model that answers has new addresses for its cache with each token, and a tenth of its launches are strays.
 const MOST_TRUST: u32 = 64;
 const STRAY: u32 = 2;
 const WRONG: u32 = 8;
