@@ -92,7 +92,7 @@ fn mistakes_are_named_with_what_is_allowed() {
         (&[&trace, "--gpu", "gtx-9999"], &["gtx-9999", "a100-40g"]),
         (&[&trace, "--gpu", "a100-40g:driver=550"], &["a100-40g:driver=550", "memory, host and scale"]),
         (&[&trace, "--link", "0"], &["GB/s, from 0.1 to 2000"]),
-        (&[&trace, "--host", "50%"], &["50%", "GiB"]),
+        (&[&trace, "--host", "50%"], &["50%", "allowed: 0", "GiB"]),
         (&[&trace, "--iterations", "0"], &["0", "1..=1000"]),
         (&[&trace, "--lost", "0"], &["--lost", "zero"]),
         (&[&trace, "--vary", "100%"], &["--vary", "from 0 % to less than 100 %"]),
@@ -132,6 +132,11 @@ fn an_ssd_takes_in_what_a_full_host_does_not_and_wrong_rates_are_named() {
     let row = words(&["--ssd", "r3.2,w3.0"]);
     assert_eq!(row["outcome"], "ok");
     assert!(row["bytes_ssd_write"].as_u64() > Some(0) && row["bytes_ssd_write"].as_u64() < row["bytes_d2h"].as_u64());
+
+    // Without host memory all goes there.
+    let none = [&trace, "--json", "--gpu", "a100-40g:memory=6GiB", "--host", "0", "--policy", "demand"];
+    let row = rows(&[&none[..], &["--ssd", "r3.2,w3.0"]].concat())[0].clone();
+    assert!(row["bytes_d2h"].as_u64() > Some(0) && row["bytes_ssd_write"] == row["bytes_d2h"], "{row}");
 
     for wrong in ["3.2", "r3.2", "r3.2,w0"] {
         let output = replay(&[&trace, "--ssd", wrong]);

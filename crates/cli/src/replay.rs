@@ -52,7 +52,7 @@ pub struct ReplayArgs {
     /// that G10 was published with
     #[arg(long, default_value = "a100-40g", value_parser = Gpu::parse)]
     gpu: Gpu,
-    /// Host memory that may be filled: bytes, or `128GiB` [default: the GPU profile's]
+    /// Host memory that may be filled: bytes, or `128GiB`; 0: none, and all goes to the SSD [default: the GPU profile's]
     #[arg(long, value_parser = bytes)]
     host: Option<Bytes>,
     /// An SSD that takes in what finds no room in host memory: its rates, GB/s, as r3.2,w3.0
@@ -90,9 +90,12 @@ fn policies() -> impl TypedValueParser<Value = Policy> {
 }
 
 fn bytes(text: &str) -> Result<Bytes, String> {
+    if text == "0" {
+        return Ok(Bytes::ZERO);
+    }
     match deepum_config::Budget::parse(text) {
         Ok(deepum_config::Budget::Fixed(bytes)) => Ok(bytes),
-        Ok(_) => Err("allowed: bytes, or a number with KiB, MiB, GiB or TiB".to_owned()),
+        Ok(_) => Err("allowed: 0, bytes, or a number with KiB, MiB, GiB or TiB".to_owned()),
         Err(error) => Err(error.to_string()),
     }
 }
