@@ -146,6 +146,8 @@ impl Queues {
         let refused = match command {
             Command::Save { .. } => in_hand || before.is_some_and(|before| before != Lane::Save),
             Command::Own { .. } => in_hand || before == Some(Lane::Fault),
+            // The save that is under way will not end what is asked for now.
+            Command::Evict { .. } | Command::Drop { .. } | Command::Discard { .. } => in_hand && self.saves(),
             _ => false,
         };
         if refused {
@@ -189,6 +191,11 @@ impl Queues {
     /// Whether the batch given out last in this direction has the block.
     fn in_hand(&self, direction: Direction, block: UmBlock) -> bool {
         self.in_hand[direction as usize].is_some_and(|batch| batch.contains(block))
+    }
+
+    /// Whether the batch given out last on the way out is a save.
+    fn saves(&self) -> bool {
+        self.in_hand[Direction::Out as usize].is_some_and(|batch| batch.lane == Lane::Save)
     }
 
     /// Takes `block` out if it waits in a lane of this direction.

@@ -225,6 +225,7 @@ proptest! {
         let mut slow = SlowQueues {
             lanes: BTreeMap::new(),
             in_hand: Default::default(),
+            saves: false,
             limit,
             due: None,
             duplicated: BTreeSet::new(),
@@ -285,6 +286,8 @@ type Waits = (u64, Option<LaunchSeq>, Option<bool>);
 struct SlowQueues {
     lanes: BTreeMap<u8, VecDeque<Waits>>,
     in_hand: [Vec<u64>; 2],
+    /// Whether what is in hand on the way out is a save.
+    saves: bool,
     limit: usize,
     due: Option<LaunchSeq>,
     duplicated: BTreeSet<u64>,
@@ -341,6 +344,9 @@ impl SlowQueues {
         let out = |lane: &Lane| lane.direction() == Direction::Out;
         let in_hand = self.in_hand[lane.direction() as usize].contains(&block);
         if lane == Lane::Save && (in_hand || waits.is_some_and(|waits| waits != lane)) {
+            return Pushed::Full;
+        }
+        if matches!(lane, Lane::Evict | Lane::Drop | Lane::Discard) && in_hand && self.saves {
             return Pushed::Full;
         }
         if own.is_some() && (in_hand || waits == Some(Lane::Fault)) {
@@ -418,6 +424,9 @@ impl SlowQueues {
             self.duplicated.extend(&blocks);
         }
         self.in_hand[direction as usize].clone_from(&blocks);
+        if direction == Direction::Out {
+            self.saves = lane == Lane::Save;
+        }
         Some((lane, way, blocks))
     }
 }

@@ -42,6 +42,19 @@ fn evictions_make_room_then_faults_come_before_predictions() {
 }
 
 #[test]
+fn a_save_that_is_under_way_does_not_end_what_is_asked_for_meanwhile() {
+    let mut queues = Queues::default();
+    queues.push(Command::Save { block: UmBlock(1) });
+    assert_eq!(queues.pop_batch(Direction::Out, 16).map(|batch| batch.lane), Some(Lane::Save));
+    let drop = Command::Drop { block: UmBlock(1) };
+    for command in [evict(1), drop, discard(1)] {
+        assert_eq!(queues.push(command), Pushed::Full, "{command:?}");
+    }
+    queues.done(Direction::Out);
+    assert_eq!(queues.push(evict(1)), Pushed::Queued);
+}
+
+#[test]
 fn no_block_waits_twice_and_a_fault_overtakes() {
     let mut queues = Queues::default();
     queues.push(predicted(1, 1));
