@@ -113,7 +113,7 @@ impl Trail {
                 return (Came::Expected { left_out }, Some(next));
             }
         }
-        match self.most_alike(now).filter(|_| self.strays + 1 >= STRAYS) {
+        match (self.strays + 1 >= STRAYS).then(|| self.most_alike(now)).flatten() {
             Some(found) if (at + 1..=at + LEFT_OUT).contains(&found.0) => {
                 (Came::Expected { left_out: found.0 - at - 1 }, Some(found))
             }

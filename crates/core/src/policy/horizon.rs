@@ -263,8 +263,9 @@ impl Policy for Horizon {
     fn handed_out(&mut self, range: AddrRange, known: &mut Known) {
         for block in range.blocks() {
             if let Some(at) = known.residency.find(block) {
+                let inside = range.start <= block.start() && block.range().end() <= range.end();
                 // Whoever names a block with others in it may mean those.
-                if !known.pt_blocks.is_alone(range.start, block.range()) {
+                if !inside && !known.pt_blocks.is_alone(range.start, block.range()) {
                     continue;
                 }
                 let before = std::mem::replace(&mut known.residency.get_mut(at).fresh, self.last_issued.plus(1));

@@ -153,8 +153,8 @@ fn what_does_not_fit_of_a_cycle_of_weights_is_streamed_and_the_rest_stays() {
     let link = Profile::named("a100-40g").unwrap().h2d_bandwidth;
     for iteration in &replayed.iterations[20..] {
         let bytes = iteration.totals.bytes_in.total();
-        // What does not fit, and as much as is kept free or on its way.
-        assert!((Bytes::mib(156)..Bytes::mib(156 + 2 * 50)).contains(&bytes), "{bytes}");
+        // What does not fit, and as much as is kept free (16 blocks) or on its way (32).
+        assert!((Bytes::mib(156)..Bytes::mib(156 + 2 * 48)).contains(&bytes), "{bytes}");
         let seconds = iteration.time.0 as f64 / 1e9;
         assert!(bytes.get() as f64 > 0.75 * seconds * link, "{bytes} in {seconds} s");
     }
