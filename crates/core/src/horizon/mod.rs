@@ -1,7 +1,8 @@
-//! What `policy::horizon` plans by: the future ([`timeline`]), and who is needed when ([`ranks`]).
+//! What `policy::horizon` plans by: the future ([`timeline`]), who is needed when ([`ranks`]), and who stays in between ([`plan`]).
 
 pub mod habits;
 pub mod need;
+pub mod plan;
 pub mod ranks;
 pub mod timeline;
 

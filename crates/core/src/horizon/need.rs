@@ -36,6 +36,12 @@ struct Node {
     top: i32,
 }
 
+impl Node {
+    fn then(self, next: Self) -> Self {
+        Self { sum: self.sum + next.sum, top: self.top.max(self.sum + next.top) }
+    }
+}
+
 impl Default for Need {
     fn default() -> Self {
         Self { nodes: vec![Node::default(); 2 * SPAN] }
@@ -51,7 +57,7 @@ impl Need {
         while node > 1 {
             node /= 2;
             let (left, right) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
-            self.nodes[node] = Node { sum: left.sum + right.sum, top: left.top.max(left.sum + right.top) };
+            self.nodes[node] = left.then(right);
         }
     }
 
@@ -64,18 +70,23 @@ impl Need {
         found.or_else(wrapped).map(|after| from + after as u64)
     }
 
-    /// The most that more places are taken than before `from`, at any launch from there on.
-    pub fn highest(&self, from: Ordinal) -> i32 {
+    /// The most that more places are taken than before `from`, at any launch from `first` to `last`, all within a round.
+    pub fn highest_within(&self, from: Ordinal, first: Ordinal, last: Ordinal) -> i32 {
+        let launches = |from, to| usize::try_from(to - from).unwrap_or(SPAN);
+        let before = self.fold(from, launches(from, first)).map_or(0, |node| node.sum);
+        before + self.fold(first, launches(first, last) + 1).map_or(0, |node| node.top)
+    }
+
+    /// So many launches from this one on as one span; nothing for none.
+    fn fold(&self, from: Ordinal, launches: usize) -> Option<Node> {
         let start = place(from);
-        let (mut sum, mut top) = (0, i32::MIN);
-        for (mut left, mut right) in [(start, SPAN), (0, start)] {
+        let end = start + launches.min(SPAN);
+        let mut all: Option<Node> = None;
+        for (mut left, mut right) in [(start, end.min(SPAN)), (0, end.saturating_sub(SPAN))] {
             // Spans of the right end are met from the last to the first.
-            let mut ends = Vec::new();
+            let (mut ends, mut count) = ([0; usize::BITS as usize], 0);
             (left, right) = (left + SPAN, right + SPAN);
-            let mut meet = |at: usize| {
-                top = top.max(sum + self.nodes[at].top);
-                sum += self.nodes[at].sum;
-            };
+            let mut meet = |at: usize| all = Some(all.map_or(self.nodes[at], |all| all.then(self.nodes[at])));
             while left < right {
                 if left % 2 == 1 {
                     meet(left);
@@ -83,13 +94,18 @@ impl Need {
                 }
                 if right % 2 == 1 {
                     right -= 1;
-                    ends.push(right);
+                    (ends[count], count) = (right, count + 1);
                 }
                 (left, right) = (left / 2, right / 2);
             }
-            ends.into_iter().rev().for_each(meet);
+            ends[..count].iter().rev().for_each(|&at| meet(at));
         }
-        top
+        all
+    }
+
+    /// The most that more places are taken than before `from`, at any launch from there on.
+    pub fn highest(&self, from: Ordinal) -> i32 {
+        self.fold(from, SPAN).map_or(0, |all| all.top)
     }
 
     /// The first place from `start` on at which the sum, which is `sum` before it, exceeds `limit`; else adds all of them to `sum`.
@@ -143,6 +159,7 @@ mod tests {
             from in 0u64..3 * SPAN as u64,
             changes in prop::collection::vec((0usize..40, -3i32..4), 0..60),
             limit in -4i32..12,
+            span in (0usize..40, 0usize..40),
         ) {
             let (mut need, mut curve) = (Need::default(), [0; 40]);
             for (after, more) in changes {
@@ -153,6 +170,9 @@ mod tests {
             let written = curve.iter().position(|&taken| taken > limit).map(|after| from + after as u64);
             prop_assert_eq!(need.first_over(from, limit), written);
             prop_assert_eq!(Some(need.highest(from)), curve.into_iter().max());
+            let (first, last) = (span.0.min(span.1), span.0.max(span.1));
+            let highest = need.highest_within(from, from + first as u64, from + last as u64);
+            prop_assert_eq!(Some(highest), curve[first..=last].iter().copied().max());
         }
     }
 

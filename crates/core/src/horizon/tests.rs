@@ -43,7 +43,44 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// Of these rests, each from a launch to a later one, the most that can be spent in place together, in so many places beside what launches use.
+fn most_in_place(rests: &[(usize, usize)], used: &[usize], places: usize) -> usize {
+    let fits = |chosen: u32| {
+        let chosen = || rests.iter().enumerate().filter(|&(number, _)| chosen >> number & 1 == 1);
+        let resting = |launch| chosen().filter(|(_, (since, until))| (since + 1..*until).contains(&launch)).count();
+        (0..used.len()).all(|launch| resting(launch) == 0 || resting(launch) + used[launch] <= places)
+    };
+    (0..1u32 << rests.len()).filter(|&chosen| fits(chosen)).map(u32::count_ones).max().unwrap() as usize
+}
+
 proptest! {
+    /// Foreseen launch by launch, as many rests are planned in place as could be if all were known.
+    #[test]
+    fn no_plan_keeps_more_in_place(
+        launches in prop::collection::vec(prop::collection::btree_set(0..BLOCKS, 0..3), 2..10),
+        places in 1usize..5,
+    ) {
+        let mut timeline = Timeline::default();
+        timeline.plan.places = i32::try_from(places).unwrap();
+        (0..BLOCKS).for_each(|block| timeline.has_place(Handle::of(block), false));
+        let (mut last, mut rests) = (BTreeMap::new(), Vec::new());
+        for (launch, uses) in launches.iter().enumerate() {
+            let nth = timeline.push(ExecId(0));
+            for &block in uses {
+                timeline.add(nth, Handle::of(block), Does::Reads);
+                rests.extend(last.insert(block, launch).map(|since| (since, launch)));
+            }
+        }
+        let mut in_place = 0;
+        for (seq, uses) in (1..).map(LaunchSeq).zip(&launches) {
+            timeline.issue(seq, Some(ExecId(0)), Some(0), |_| ());
+            in_place += uses.iter().filter(|&&block| !timeline.leaves(Handle::of(block))).count();
+            timeline.pop(seq, |_| ());
+        }
+        let used: Vec<usize> = launches.iter().map(|uses| uses.len()).collect();
+        prop_assert_eq!(in_place, most_in_place(&rests, &used, places));
+    }
+
     /// The nearest use of each block, after anything that can happen.
     #[test]
     fn the_next_use_is_the_first_of_those_written_out(steps in prop::collection::vec(step(), 1..60)) {
@@ -170,4 +207,27 @@ fn a_launch_left_out_is_over_with_the_one_after_it() {
     while timeline.pop(LaunchSeq(1), |at| gone.push(at.id())).is_some() {}
     assert_eq!(gone, [0, 1]);
     assert!(timeline.next_use(Handle::of(2)).is_some());
+}
+
+#[test]
+fn a_copy_is_kept_for_a_rest_in_which_new_contents_come() {
+    let again = |fills: u32, launches: u32, does: Does| {
+        let mut timeline = Timeline::default();
+        let block = Handle::of(fills);
+        let mut launch = |uses: &[(Handle, Does)]| {
+            let nth = timeline.push(ExecId(0));
+            uses.iter().for_each(|&(at, does)| _ = timeline.add(nth, at, does));
+        };
+        let new: Vec<Handle> = (0..fills).map(Handle::of).collect();
+        launch(&new.iter().map(|&at| (at, Does::Reads)).collect::<Vec<_>>());
+        launch(&[(block, does)]);
+        launch(&new.iter().map(|&at| (at, Does::Fills)).collect::<Vec<_>>());
+        (3..launches).for_each(|_| launch(&[]));
+        launch(&[(block, Does::Writes)]);
+        timeline.rests_again(block)
+    };
+    assert!(again(600, 30, Does::Reads));
+    assert!(!again(600, 30, Does::Uses), "it may write");
+    assert!(!again(600, 6, Does::Reads), "the rest is short");
+    assert!(!again(60, 30, Does::Reads), "there is little that is new");
 }

@@ -20,9 +20,12 @@
 //! [`LONGEST`] points and [`MOST_USES`] uses beyond those issued. Adding, ending and taking back a use costs the same however long the list is.
 //! Not here: what launches use (`correlate`), what follows from it (`policy::horizon`).
 
+mod rests;
+
 use std::collections::VecDeque;
 
 use super::need::{Need, Ordinal};
+use super::plan::Plan;
 use crate::residency::{Handle, Ticket};
 use crate::units::{ExecId, LaunchSeq, UmBlock};
 
@@ -66,6 +69,8 @@ struct Use {
     /// That of the point, or [`NIL`].
     exec: u32,
     does: Does,
+    /// Whether the rest before it is spent in place, as planned.
+    in_place: bool,
     /// Of the same block.
     before: u32,
     after: u32,
@@ -92,6 +97,8 @@ pub struct Point {
 struct Chain {
     first: u32,
     last: u32,
+    /// Whether the block has no place now.
+    absent: bool,
 }
 
 /// How manieth a point is, until points are added or go.
@@ -117,6 +124,8 @@ pub struct Timeline {
     pub need: Need,
     /// Of that, what has no contents to be fetched.
     pub births: Need,
+    /// Who stays in between.
+    pub plan: Plan,
 }
 
 impl Default for Timeline {
@@ -132,6 +141,7 @@ impl Default for Timeline {
             chains: Vec::new(),
             need: Need::default(),
             births: Need::default(),
+            plan: Plan::default(),
         }
     }
 }
@@ -226,12 +236,9 @@ impl Timeline {
 
     /// The launch of a point uses a block. Returns whether that changes when the block is used next, or what it is used for.
     pub fn add(&mut self, Nth(nth): Nth, at: Handle, does: Does) -> bool {
-        if self.chains.len() <= at.index() {
-            self.chains.resize(at.index() + 1, Chain { first: NIL, last: NIL });
-        }
+        let Chain { first, last, .. } = *self.chain(at);
         let Point { ticket, exec, .. } = self.points[nth];
         // Most are added behind all others of the block; a stray's come near the front.
-        let Chain { first, last } = self.chains[at.index()];
         let (mut before, mut after) = (last, NIL);
         if self.is_after(last, ticket) {
             (before, after) = (NIL, first);
@@ -244,12 +251,13 @@ impl Timeline {
                 return self.does_more(same, does);
             }
         }
-        self.begins_anew(after, -1);
+        self.weigh(after, -1);
         let new = Use {
             at,
             point: ticket,
             exec: exec.map_or(NIL, |exec| exec.0),
             does,
+            in_place: false,
             before,
             after,
             beside: self.points[nth].first,
@@ -264,16 +272,19 @@ impl Timeline {
             NIL => self.chains[at.index()].last = id,
             after => self.uses[after as usize].before = id,
         }
-        self.begins_anew(id, 1);
-        self.begins_anew(after, 1);
+        self.uses[id as usize].in_place = self.has_place_until(id);
+        self.weigh(id, 1);
+        self.weigh(after, 1);
         before == NIL
     }
 
-    /// Where a use fills its block anew, what was in there ended with the use before: between the two nobody needs its place. Notes that so many times.
-    fn begins_anew(&mut self, id: u32, times: i32) {
-        let Some(&Use { point, does: Does::Fills, before, .. }) = self.uses.get(id as usize) else { return };
-        if before != NIL {
-            let since = ordinal(self.uses[before as usize].point) + 1;
+    /// Notes, so many times, where a use and the rest before it take places. Where it fills its block anew, what was in there ended with the use before: between the two nobody needs its place.
+    fn weigh(&mut self, id: u32, times: i32) {
+        let Some(&Use { point, does, in_place, before, .. }) = self.uses.get(id as usize) else { return };
+        let since = self.uses.get(before as usize).map(|before| ordinal(before.point) + 1);
+        let fills = does == Does::Fills;
+        self.plan.note(since, ordinal(point), in_place, times);
+        if let Some(since) = since.filter(|_| fills) {
             for curve in [&mut self.need, &mut self.births] {
                 curve.add(since, -times);
                 curve.add(ordinal(point), times);
@@ -287,9 +298,10 @@ impl Timeline {
         if before >= does {
             return false;
         }
-        self.begins_anew(id, -1);
-        self.uses[id as usize].does = does;
-        self.begins_anew(id, 1);
+        self.weigh(id, -1);
+        let same = &mut self.uses[id as usize];
+        (same.does, same.in_place) = (does, same.in_place && does != Does::Fills);
+        self.weigh(id, 1);
         true
     }
 
@@ -322,40 +334,11 @@ impl Timeline {
         None
     }
 
-    /// Where nobody writes a block before this launch, uses it until then, and not then: when it is used again, and the first of those of whom it is not
-    /// known that they only read.
-    pub fn rests_at(&self, at: Handle, over: Ordinal) -> Option<(Ticket, Option<ExecId>)> {
-        let (mut id, mut doubtful) = (self.first(at), None);
-        while let Some(&Use { point, does, exec, after, .. }) = self.uses.get(id as usize) {
-            if ordinal(point) > over {
-                return (does != Does::Fills).then_some((point, doubtful));
-            }
-            if does.writes() || exec == NIL {
-                return None;
-            }
-            doubtful = doubtful.or((does == Does::Uses).then_some(ExecId(exec)));
-            id = after;
+    fn chain(&mut self, at: Handle) -> &mut Chain {
+        if self.chains.len() <= at.index() {
+            self.chains.resize(at.index() + 1, Chain { first: NIL, last: NIL, absent: false });
         }
-        None
-    }
-
-    /// Whether a block, once it has come back for its next use, has another rest half as long before it is written, as far as is known. One that is used no more until all comes around again
-    /// has the same rest again.
-    pub fn rests_again(&self, at: Handle) -> bool {
-        let first = self.uses.get(self.first(at) as usize).filter(|first| first.does == Does::Reads);
-        let Some(&Use { point, mut after, .. }) = first else { return false };
-        let long = (point.0 - self.front().0) / 2;
-        let mut since = point;
-        while let Some(&Use { point, does, after: next, .. }) = self.uses.get(after as usize) {
-            if does != Does::Fills && point.0 - since.0 >= long {
-                return true;
-            }
-            if does != Does::Reads {
-                return false;
-            }
-            (after, since) = (next, point);
-        }
-        true
+        &mut self.chains[at.index()]
     }
 
     fn first(&self, at: Handle) -> u32 {
@@ -380,8 +363,8 @@ impl Timeline {
     /// Takes a use out of its block's chain, and its place back.
     fn unlink(&mut self, id: u32) -> Handle {
         let Use { at, before, after, .. } = self.uses[id as usize];
-        self.begins_anew(id, -1);
-        self.begins_anew(after, -1);
+        self.weigh(id, -1);
+        self.weigh(after, -1);
         match before {
             NIL => self.chains[at.index()].first = after,
             before => self.uses[before as usize].after = after,
@@ -390,7 +373,7 @@ impl Timeline {
             NIL => self.chains[at.index()].last = before,
             after => self.uses[after as usize].before = before,
         }
-        self.begins_anew(after, 1);
+        self.weigh(after, 1);
         self.uses[id as usize].beside = self.vacant;
         self.vacant = id;
         self.live -= 1;
@@ -466,6 +449,7 @@ impl Timeline {
     pub fn bytes(&self) -> usize {
         self.need.bytes()
             + self.births.bytes()
+            + self.plan.bytes()
             + self.uses.capacity() * size_of::<Use>()
             + self.points.capacity() * size_of::<Point>()
             + self.chains.capacity() * size_of::<Chain>()

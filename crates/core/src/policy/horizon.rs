@@ -171,6 +171,9 @@ impl Horizon {
         let ticket = self.timeline.next_use(at).map_or(NEVER, |(ticket, _)| ticket);
         let block = known.residency.get(at);
         let class = Self::class(block);
+        if let Some(class) = class {
+            self.timeline.has_place(at, !matches!(class, Class::Away | Class::Unborn | Class::Leaving));
+        }
         self.place(at, class, ticket);
         let until = Ticket(self.timeline.front().0 + AHEAD);
         let written = match class {
@@ -290,6 +293,7 @@ impl Policy for Horizon {
         if known.behind.is_some() {
             return false;
         }
+        self.timeline.plan.places = room::signed(known.fits.saturating_sub(Self::spare(known) + UNDER_WAY));
         if std::mem::take(&mut self.moved) {
             self.make_room(known, out);
             self.own(known, out);

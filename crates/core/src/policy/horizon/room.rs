@@ -28,7 +28,6 @@ impl Horizon {
         let residency = &known.residency;
         let dead = self.ranks.count(Class::Dead) + self.ranks.count(Class::DeadSaved);
         let taken = residency.blocks_staying() + residency.blocks_coming();
-        let signed = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
         signed(known.fits + dead) - signed(taken)
     }
 
@@ -48,7 +47,7 @@ impl Horizon {
                 return;
             }
             // New contents may come in bursts; what is fetched needs room for one bunch: its place is free when its time has come.
-            let spare = i32::try_from(2 * Self::spare(known)).unwrap_or(i32::MAX);
+            let spare = signed(2 * Self::spare(known));
             if self.places(known) >= self.timeline.births.highest(from).saturating_add(spare) {
                 return;
             }
@@ -56,7 +55,12 @@ impl Horizon {
             let is_needed = self.over(0, known).is_some_and(|needed| needed <= over);
             let bound = if is_needed { over } else { over.max(from + SOON / STRIDE) };
             let last = |class| self.ranks.last(class).filter(|&(ticket, _)| ordinal(ticket) > bound);
-            let (only, saved) = (last(Class::Only), last(Class::Saved));
+            let is_early = over >= from + SOON / STRIDE
+                && self.places(known) >= spare.saturating_add(signed(2 * UNDER_WAY))
+                && known.residency.blocks_coming() > 0;
+            let saved = last(Class::Saved);
+            // While the way in has enough to do, nobody leaves ahead of time who is not to leave as planned: they would have to come again.
+            let only = last(Class::Only).filter(|&(_, at)| !is_early || self.timeline.leaves(at));
             // In haste whoever needs no time on the link goes first.
             let quick = saved.filter(|_| over < from + SOON / STRIDE);
             let Some((_, at)) = quick.or(saved.max(only)) else { return };
@@ -106,6 +110,11 @@ impl Horizon {
     fn last(&self, one: Class, other: Class) -> Option<(Ticket, Handle)> {
         self.ranks.last(one).max(self.ranks.last(other))
     }
+}
+
+/// As many, to be compared with fewer than none.
+pub(super) fn signed(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 /// Whether a block of this class, needed then, takes a place by that that it does not have now.

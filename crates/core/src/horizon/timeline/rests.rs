@@ -1,0 +1,65 @@
+//! Rests: what lies between two uses of a block. Whether it is spent in place, as planned ([`Plan`](crate::horizon::plan::Plan)), and whether a copy on the host is worth having for it.
+
+use super::{Does, NIL, Timeline, Use, ordinal};
+use crate::horizon::need::Ordinal;
+use crate::residency::{Handle, Ticket};
+use crate::units::ExecId;
+
+/// A rest of fewer launches is none, and no more new blocks than these are no burst: a copy kept for it costs more calls than it saves.
+const SHORT: Ordinal = 16;
+const BURST: i32 = 512;
+
+impl Timeline {
+    /// Whether a block is to leave before it is used next, as planned. One that is filled anew then is not: what is in there may be given up before.
+    pub fn leaves(&self, at: Handle) -> bool {
+        self.uses.get(self.first(at) as usize).is_some_and(|first| !first.in_place && first.does != Does::Fills)
+    }
+    /// Whether a block has a place now, or is about to. Where that changes, so does the plan until it is used next.
+    pub fn has_place(&mut self, at: Handle, has: bool) {
+        if std::mem::replace(&mut self.chain(at).absent, !has) != has {
+            return;
+        }
+        let first = self.first(at);
+        self.weigh(first, -1);
+        if let Some(first) = self.uses.get_mut(first as usize) {
+            first.in_place = has && first.does != Does::Fills;
+        }
+        self.weigh(first, 1);
+    }
+    /// Whether there is a place for a block from the use before to this one.
+    pub(super) fn has_place_until(&self, id: u32) -> bool {
+        let Use { at, point, does, before, .. } = self.uses[id as usize];
+        let (front, until) = (ordinal(self.front()), ordinal(point));
+        let since = self.uses.get(before as usize).map(|before| ordinal(before.point) + 1);
+        let is_there = since.is_some() || !self.chains[at.index()].absent;
+        let since = since.map_or(front, |since| since.max(front));
+        does != Does::Fills && is_there && (since >= until || self.plan.has_place(front, since, until - 1))
+    }
+
+    /// Where nobody writes a block before this launch, uses it until then, and not then: when it is used again, and the first of those of whom it is not
+    /// known that they only read.
+    pub fn rests_at(&self, at: Handle, over: Ordinal) -> Option<(Ticket, Option<ExecId>)> {
+        let (mut id, mut doubtful) = (self.first(at), None);
+        while let Some(&Use { point, does, exec, after, .. }) = self.uses.get(id as usize) {
+            if ordinal(point) > over {
+                return (does != Does::Fills).then_some((point, doubtful));
+            }
+            if does.writes() || exec == NIL {
+                return None;
+            }
+            doubtful = doubtful.or((does == Does::Uses).then_some(ExecId(exec)));
+            id = after;
+        }
+        None
+    }
+
+    /// Whether a block, once it has come back for its next use, which only reads it, rests again while so many new contents come that somebody must leave for them: with a copy on the host it can at once.
+    pub fn rests_again(&self, at: Handle) -> bool {
+        let first = self.uses.get(self.first(at) as usize).filter(|first| first.does == Does::Reads);
+        let next = |first: &Use| self.uses.get(first.after as usize).filter(|next| next.does != Does::Fills);
+        let Some((first, next)) = first.and_then(|first| Some((first, next(first)?))) else { return false };
+        let (front, back, until) = (ordinal(self.front()), ordinal(first.point), ordinal(next.point));
+        let highest = |last| self.births.highest_within(front, back, last);
+        until >= back + SHORT && highest(until) > highest(back) + BURST
+    }
+}
