@@ -226,8 +226,8 @@ fn a_copy_is_kept_for_a_rest_in_which_new_contents_come() {
         launch(&[(block, Does::Writes)]);
         timeline.rests_again(block)
     };
-    assert!(again(600, 30, Does::Reads));
-    assert!(!again(600, 30, Does::Uses), "it may write");
-    assert!(!again(600, 6, Does::Reads), "the rest is short");
-    assert!(!again(60, 30, Does::Reads), "there is little that is new");
+    assert!(again(600, 80, Does::Reads));
+    assert!(!again(600, 80, Does::Uses), "it may write");
+    assert!(!again(600, 40, Does::Reads), "the rest is short");
+    assert!(!again(60, 80, Does::Reads), "there is little that is new");
 }

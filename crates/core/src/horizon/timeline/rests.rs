@@ -6,7 +6,7 @@ use crate::residency::{Handle, Ticket};
 use crate::units::ExecId;
 
 /// A rest of fewer launches is none, and no more new blocks than these are no burst: a copy kept for it costs more calls than it saves.
-const SHORT: Ordinal = 16;
+const SHORT: Ordinal = 64;
 const BURST: i32 = 512;
 
 impl Timeline {
