@@ -33,8 +33,7 @@ impl Horizon {
 
     /// The first launch by which somebody must have left, so that this many places are left free.
     pub(super) fn over(&self, spare: usize, known: &Known) -> Option<Ordinal> {
-        let spare = i32::try_from(spare).unwrap_or(i32::MAX);
-        self.timeline.need.first_over(ordinal(self.timeline.front()), self.places(known) - spare)
+        self.timeline.need.first_over(ordinal(self.timeline.front()), self.places(known) - signed(spare))
     }
 
     /// Asks those to leave who must.
