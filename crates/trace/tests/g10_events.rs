@@ -33,16 +33,20 @@ fn kernels_are_launches_between_the_notices_of_their_tensors() {
     // 29 globals; 14 kinds of kernel, of which LoadData_A0 is the tenth in the alphabet.
     assert!(lines[2..31].iter().all(|line| line.starts_with("0 active ")));
     assert!(lines[31..45].iter().all(|line| line.starts_with("0 name ")));
-    assert_eq!((&*lines[40], &*lines[45]), ("0 name \"LoadData_A0\"", "0 iteration"));
+    assert_eq!(lines[40], "0 name \"LoadData_A0\"");
+    // Each global is copied from the host once, which takes 29 places.
+    assert_eq!(lines[45], "0 copy stream 0 to 0x700000000000+40960");
+    assert!(lines[45..74].iter().all(|line| line.starts_with("0 copy ")));
+    assert_eq!(lines[74], "0 iteration");
     // Kernel 0 writes tensor 0, which kernel 37 names last.
-    assert_eq!(lines[46], "0 active 0x700000200000+154140672");
-    let launch = lines[47].strip_prefix("0 launch stream 0 kernel #9 key ").unwrap();
+    assert_eq!(lines[75], "0 active 0x700000200000+154140672");
+    let launch = lines[76].strip_prefix("0 launch stream 0 kernel #9 key ").unwrap();
     assert_eq!(&launch[16..], " 0x700000200000");
-    assert_eq!(lines[48..50], ["0 touched @1 w:0x700000200000+154140672", "0 time @1 54976318"]);
-    let last = lines.iter().position(|line| line.starts_with("0 time @38 ")).unwrap();
+    assert_eq!(lines[77..79], ["0 touched @30 w:0x700000200000+154140672", "0 time @30 54976318"]);
+    let last = lines.iter().position(|line| line.starts_with("0 time @67 ")).unwrap();
     assert_eq!(lines[last + 1], "0 inactive 0x700000200000+154140672");
     // Kernel 3 works in place on tensor 5, 1130405888 = 0x4360a000 into the intermediates.
-    assert!(lines.contains(&"0 touched @4 rw:0x70004380a000+822083584".to_owned()));
+    assert!(lines.contains(&"0 touched @33 rw:0x70004380a000+822083584".to_owned()));
     assert_eq!(lines.last().unwrap(), "0 iteration");
 }
 

@@ -226,8 +226,9 @@ fn a_copy_is_kept_for_a_rest_in_which_new_contents_come() {
         launch(&[(block, Does::Writes)]);
         timeline.rests_again(block)
     };
-    assert!(again(600, 80, Does::Reads));
-    assert!(!again(600, 80, Does::Uses), "it may write");
-    assert!(!again(600, 40, Does::Reads), "the rest is short");
-    assert!(!again(60, 80, Does::Reads), "there is little that is new");
+    assert_eq!(again(600, 80, Does::Reads), Some(None));
+    assert_eq!(again(600, 80, Does::Uses), Some(Some(ExecId(0))), "it may write");
+    assert_eq!(again(600, 80, Does::Writes), None, "it writes");
+    assert_eq!(again(600, 40, Does::Reads), None, "the rest is short");
+    assert_eq!(again(60, 80, Does::Reads), None, "there is little that is new");
 }

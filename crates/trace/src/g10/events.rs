@@ -1,7 +1,8 @@
 //! A profile as a trace: what a program would have done that ran just so.
 //!
 //! Memory is what the profile says. Globals and intermediates have an allocation each, made once. A global is a PT block that stays; an
-//! intermediate is one from the first kernel of an iteration that names it to the last, at its own address, which no other has. Each kernel is a
+//! intermediate is one from the first kernel of an iteration that names it to the last, at its own address, which no other has. Before the first iteration each global
+//! is copied from the host once, as a program's weights are made before it trains. Each kernel is a
 //! launch into stream 0 whose pointers are its tensors, inputs first; it reads its inputs whole and writes its outputs whole.
 //!
 //! The host's clock stands still, since profiles have no host in them: launches wait for nothing but each other. Some intermediates are
@@ -27,7 +28,8 @@ impl Profile {
         let (first, last) = self.spans();
         let prepared = self.preparation(&names);
         let kernels = self.program().kernels();
-        let launches = (0..iterations).flat_map(move |_| kernels.iter().enumerate()).zip(1..);
+        let copies = self.all_globals().count() as u64;
+        let launches = (0..iterations).flat_map(move |_| kernels.iter().enumerate()).zip(1 + copies..);
         let events = launches.flat_map(move |((number, kernel), place)| {
             let mark = (number == 0).then_some(Event::Iteration);
             let active = first[number].iter().map(|id| self.pt_block(*id, true));
@@ -44,10 +46,15 @@ impl Profile {
         let mut events: Vec<Event> = spaces
             .map(|space| Event::Alloc { range: AddrRange::new(space.start, space.len.round_up_to_blocks()) })
             .collect();
-        let globals = self.program().ids().filter(|id| self.program().tensor(*id).life == Life::Global);
-        events.extend(globals.map(|id| self.pt_block(id, true)));
+        events.extend(self.all_globals().map(|id| self.pt_block(id, true)));
         events.extend(names.0.iter().map(|name| Event::Name { name: name.clone() }));
+        let copy = |id| Event::Copy { stream: StreamSlot(0), from: None, to: Some(self.place(id)) };
+        events.extend(self.all_globals().map(copy));
         events
+    }
+
+    fn all_globals(&self) -> impl Iterator<Item = TensorId> {
+        self.program().ids().filter(|id| self.program().tensor(*id).life == Life::Global)
     }
 
     /// By kernel: the intermediates it is the first to name, and those it is the last to name.

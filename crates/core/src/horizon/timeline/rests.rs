@@ -53,13 +53,15 @@ impl Timeline {
         None
     }
 
-    /// Whether a block, once it has come back for its next use, which only reads it, rests again while so many new contents come that somebody must leave for them: with a copy on the host it can at once.
-    pub fn rests_again(&self, at: Handle) -> bool {
-        let first = self.uses.get(self.first(at) as usize).filter(|first| first.does == Does::Reads);
-        let next = |first: &Use| self.uses.get(first.after as usize).filter(|next| next.does != Does::Fills);
-        let Some((first, next)) = first.and_then(|first| Some((first, next(first)?))) else { return false };
+    /// Whether a block, once it has come back for its next use, rests again while so many new contents come that somebody must leave for them: with a copy on the host it can at
+    /// once, if that use only reads it. Answers who uses it then, if that is not known.
+    pub fn rests_again(&self, at: Handle) -> Option<Option<ExecId>> {
+        let first =
+            self.uses.get(self.first(at) as usize).filter(|first| first.does <= Does::Reads && first.exec != NIL)?;
+        let next = self.uses.get(first.after as usize).filter(|next| next.does != Does::Fills)?;
         let (front, back, until) = (ordinal(self.front()), ordinal(first.point), ordinal(next.point));
         let highest = |last| self.births.highest_within(front, back, last);
-        until >= back + SHORT && highest(until) > highest(back) + BURST
+        let rests = until >= back + SHORT && highest(until) > highest(back) + BURST;
+        rests.then(|| (first.does == Does::Uses).then_some(ExecId(first.exec)))
     }
 }

@@ -98,7 +98,9 @@ impl Horizon {
     }
 
     fn leave(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
-        let keeps = known.saving && self.timeline.rests_again(at);
+        let block = known.residency.get(at).block;
+        let rests = self.timeline.rests_again(at).filter(|_| known.saving);
+        let keeps = rests.is_some_and(|doubtful| doubtful.is_none_or(|exec| self.may_try(exec, block)));
         if !(keeps && copies::drop_copy(at, known, out)) {
             evict::leave(at, Ask::PreEvict, known, out);
         }

@@ -12,6 +12,7 @@ use crate::horizon::timeline::{LONGEST, STRIDE, ordinal};
 use crate::invalidate::{self, Invalidate};
 use crate::known::Known;
 use crate::residency::{Handle, Ticket};
+use crate::units::{ExecId, UmBlock};
 use std::cmp::Reverse;
 
 /// Most blocks being saved: three calls (`queues`), so that what makes room does not wait for many.
@@ -55,13 +56,23 @@ impl Horizon {
         }
     }
 
+    /// When this iteration began, as far as is known.
+    fn iteration(&self) -> Ordinal {
+        ordinal(self.timeline.front()) / self.trail.period().unwrap_or(LONGEST as u64).max(1)
+    }
+
+    /// Whether a block may be given a second copy to see what launches of this execution ID do with it; counts that.
+    pub(super) fn may_try(&mut self, exec: ExecId, block: UmBlock) -> bool {
+        let since = self.iteration();
+        self.habits.may_try(exec, block, since)
+    }
+
     fn worth_saving(&mut self, over: Ordinal, known: &Known) -> Option<Handle> {
         let front = self.timeline.front();
         if self.worth.blocks.is_empty() && front.0 >= self.worth.looked.0 + STALE * STRIDE {
             self.worth.looked = front;
             let only = self.ranks.nearest_first(Class::Only).take_while(|&(ticket, _)| ordinal(ticket) <= over);
-            let period = self.trail.period().unwrap_or(LONGEST as u64).max(1);
-            let since = ordinal(front) / period;
+            let since = self.iteration();
             let mut tried = 0..TRIED;
             self.worth.blocks.extend(only.filter_map(|(_, at)| {
                 let (ticket, doubtful) = self.timeline.rests_at(at, over)?;
