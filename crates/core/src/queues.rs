@@ -9,6 +9,9 @@
 //! launch needs that the GPU has come to (it may stand at the gate for it) goes before touches. The other lanes are first in, first out. The paper has *fault*
 //! before *predicted* and no others (DeepUM, ASPLOS'23, section 3.2). What is to be owned (`copies`) waits among the predicted.
 //!
+//! A drop moves nothing, but changes the driver's mode, for which it waits until no migration is under way (facts 4.7), and no other can begin meanwhile. So while drops wait the way out takes small
+//! batches, until the way in has finished its own, which then stands still until they are carried out; but not if the GPU waits for a fault.
+//!
 //! Invariants:
 //! - a block waits at most once: a fault overtakes whatever waits for the block, a prefetch or touch replaces what would take it
 //!   away, and that replaces those, but never a fault; a prefetch replaces a touch; of discard, drop and eviction the newer stays; a prefetch
@@ -39,10 +42,10 @@ pub use lanes::{Batch, Direction, Lane};
 /// Most blocks moved by one call: 32 MiB, the most that is still called back soon enough (facts 4.1).
 pub const BATCH: u32 = 16;
 
-/// Most blocks saved by one call: what makes room waits for it to end.
-const SAVED: u32 = 4;
+/// Most blocks that are saved by one call, or evicted by one while drops wait: what makes room waits for it to end.
+const FEW: u32 = 4;
 
-/// Most blocks of which the host is believed to have a copy that leave by one call, as a multiple of those that move: they take no time on the link.
+/// Most blocks dropped by one call, as a multiple of those that move: they take no time on the link.
 const DROPPED: u32 = 4;
 
 /// What became of a command.
@@ -66,6 +69,8 @@ struct Waiting {
     lane: Lane,
     /// Whether it is to be owned, and then whether it is believed to be there.
     own: Option<bool>,
+    /// Whether it leaves, and what is fetched is to leave its copy on the host.
+    keeps: bool,
     turn: Turn,
 }
 
@@ -120,14 +125,15 @@ impl Queues {
         self.due = launch;
     }
 
-    /// Puts a command where it belongs, about a block that is not known to be on the GPU.
+    /// Puts a command where it belongs, about a block that is not known to be where it is to go.
     pub fn push(&mut self, command: Command) -> Pushed {
         self.push_about(command, false)
     }
 
-    /// Puts a command where it belongs. `there`: whether its block is believed to be on the GPU.
+    /// Puts a command where it belongs. `there`: whether its block is believed to be where it is to go already, the whole of it: on the GPU, or on the host.
     pub fn push_about(&mut self, command: Command, there: bool) -> Pushed {
         let own = matches!(command, Command::Own { .. }).then_some(there);
+        let keeps = matches!(command, Command::Drop { .. });
         let (block, lane, by) = match command {
             Command::Fetch { block, why: Why::Fault } => (block, Lane::Fault, None),
             Command::Fetch { block, why: Why::Predicted { by } | Why::Populate { by } } => {
@@ -135,8 +141,8 @@ impl Queues {
             }
             Command::Fetch { block, why: Why::Keep } => (block, Lane::Keep, None),
             Command::Own { block, by } => (block, Lane::Predicted, Some(by)),
-            Command::Evict { block } => (block, Lane::Evict, None),
-            Command::Drop { block } => (block, Lane::Drop, None),
+            Command::Evict { block } | Command::Drop { block } if there => (block, Lane::Drop, None),
+            Command::Evict { block } | Command::Drop { block } => (block, Lane::Evict, None),
             Command::Save { block } => (block, Lane::Save, None),
             Command::Discard { block } => (block, Lane::Discard, None),
             Command::Cancel { block } => return self.cancel(block),
@@ -165,7 +171,12 @@ impl Queues {
                 self.move_to(block, own, by);
                 return Pushed::Known;
             }
-            (Some(before), lane) if before == lane => return Pushed::Known,
+            (Some(before), lane) if before == lane => {
+                if let Some(waiting) = self.waiting.get_mut(&block) {
+                    waiting.keeps = keeps;
+                }
+                return Pushed::Known;
+            }
             // It waits to be fetched already, and is in its place. (The other way round it is known to have left: no
             // longer a touch.)
             (Some(Lane::Predicted), Lane::Keep) => return Pushed::Known,
@@ -179,7 +190,7 @@ impl Queues {
         if before.is_some() {
             self.take_out(block);
         }
-        self.put_in(block, lane, own, by);
+        self.put_in(block, Waiting { lane, own, keeps, turn: (by, 0) });
         before.map_or(Pushed::Queued, Pushed::Replaced)
     }
 
@@ -207,20 +218,22 @@ impl Queues {
         }
     }
 
-    fn put_in(&mut self, block: UmBlock, lane: Lane, own: Option<bool>, by: Option<LaunchSeq>) {
+    /// Behind all whose launch is no later.
+    fn put_in(&mut self, block: UmBlock, mut waiting: Waiting) {
         self.pushed += 1;
-        let turn = (by, self.pushed);
-        self.waiting.insert(block, Waiting { lane, own, turn });
-        self.lanes[lane as usize].insert(turn, block);
+        waiting.turn.1 = self.pushed;
+        self.lanes[waiting.lane as usize].insert(waiting.turn, block);
+        self.waiting.insert(block, waiting);
     }
 
     /// A predicted fetch that waits is for another launch, or another one.
     fn move_to(&mut self, block: UmBlock, own: Option<bool>, by: Option<LaunchSeq>) {
         let Some(waiting) = self.waiting.get_mut(&block) else { return };
         waiting.own = own;
+        let moved = Waiting { turn: (by, 0), ..*waiting };
         if waiting.turn.0 != by {
             self.take_out(block);
-            self.put_in(block, Lane::Predicted, own, by);
+            self.put_in(block, moved);
         }
     }
 
@@ -255,10 +268,17 @@ impl Queues {
         if self.waiting.is_empty() {
             return None;
         }
+        if direction == Direction::In && self.makes_way() {
+            return None;
+        }
+        let drops = self.waiting(Lane::Drop) > 0;
         for &lane in self.lanes(direction) {
             let most = match lane {
                 Lane::Predicted => most.min(u32::try_from(self.room).unwrap_or(u32::MAX)),
-                Lane::Save => most.min(SAVED),
+                Lane::Drop if self.in_hand[Direction::In as usize].is_some() => 0,
+                Lane::Drop => DROPPED * most,
+                Lane::Evict if drops => most.min(FEW),
+                Lane::Save => most.min(FEW),
                 _ => most,
             };
             if most == 0 || self.waiting(lane) == 0 {
@@ -266,8 +286,6 @@ impl Queues {
             }
             let Some((first, popped)) = self.pop(lane) else { continue };
             let (way, by) = (self.way(first, popped), popped.turn.0);
-            let most =
-                if lane == Lane::Drop || lane == Lane::Evict && way != Way::Move { DROPPED * most } else { most };
             let mut batch = Batch { lane, way, first, count: 1 };
             let joins = |queues: &Self, next: UmBlock| {
                 queues.waiting.get(&next).is_some_and(|&waiting| {
@@ -303,12 +321,24 @@ impl Queues {
         None
     }
 
+    /// Whether the way in stands still for a drop that is being carried out, or is as soon as it does.
+    fn makes_way(&self) -> bool {
+        let for_drops = match self.in_hand[Direction::Out as usize] {
+            Some(batch) if batch.lane == Lane::Drop => true,
+            Some(batch) if batch.count > FEW => false,
+            _ => self.waiting(Lane::Drop) > 0,
+        };
+        for_drops && self.waiting(Lane::Fault) == 0
+    }
+
     /// What is known of a block that is moved next.
     fn way(&self, block: UmBlock, waiting: Waiting) -> Way {
+        let duplicated = self.duplicated.contains_key(&block);
         match waiting.own {
             // These are carried out alike.
-            _ if matches!(waiting.lane, Lane::Discard | Lane::Drop | Lane::Save) => Way::Move,
-            _ if !self.duplicated.contains_key(&block) => Way::Move,
+            _ if matches!(waiting.lane, Lane::Discard | Lane::Save) => Way::Move,
+            _ if waiting.keeps => [Way::Keep, Way::KeepOn][usize::from(duplicated)],
+            _ if !duplicated => Way::Move,
             None => Way::Duplicated,
             Some(false) => Way::OwnAway,
             Some(true) => Way::OwnThere,

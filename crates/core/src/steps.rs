@@ -5,8 +5,8 @@
 //! Idea: the calls are listed here, once; a mover knows what each is.
 //!
 //! - *Save*: the mode on, then to the host, which copies what the host lacks.
-//! - *Drop*: the mode off, which leaves the host's copies; to the host, for what it had no copy of; the mode on.
-//! - *Evict* of a block whose mode may be on: the same, and it stays off.
+//! - *Drop* and *evict*: the mode off if it may be on, which leaves the host's copies; to the host, for what it had no copy of; the mode on if what is fetched is to leave
+//!   its copy there.
 //! - *Fetch* of such a block: to the host, then to the GPU. The first copies nothing, as a rule, but makes the host map all of it: without that the
 //!   driver lets the GPU write to a page of which the host keeps a copy, and nobody would know.
 //! - *Own* of a block that is not on the GPU: the mode off, and fetched. Of one that is: the GPU is made the preferred location, so that ending the mode
@@ -22,8 +22,12 @@ pub enum Way {
     /// They have one copy.
     #[default]
     Move,
+    /// The same; once they have left, the mode is to be on.
+    Keep,
     /// They may have two: the mode is on, unless something failed.
     Duplicated,
+    /// The same; once they have left, it is to be on again.
+    KeepOn,
     /// The same; they are to have one, on the GPU, which is not believed to have any.
     OwnAway,
     /// The same; they are to have one, on the GPU, which is believed to have one.
@@ -57,11 +61,12 @@ impl Batch {
         match (self.lane, self.way) {
             (Lane::Discard, _) => &[],
             (Lane::Save, _) => &[Duplicate(true), ToHost],
-            (Lane::Drop, _) => &[Duplicate(false), ToHost, Duplicate(true)],
-            (Lane::Evict, Way::Move) => &[ToHost],
-            (Lane::Evict, _) => &[Duplicate(false), ToHost],
-            (_, Way::Move) => &[ToDevice],
-            (_, Way::Duplicated) => &[ToHost, ToDevice],
+            (Lane::Drop | Lane::Evict, Way::Move) => &[ToHost],
+            (Lane::Drop | Lane::Evict, Way::Keep) => &[ToHost, Duplicate(true)],
+            (Lane::Drop | Lane::Evict, Way::KeepOn) => &[Duplicate(false), ToHost, Duplicate(true)],
+            (Lane::Drop | Lane::Evict, _) => &[Duplicate(false), ToHost],
+            (_, Way::Move | Way::Keep) => &[ToDevice],
+            (_, Way::Duplicated | Way::KeepOn) => &[ToHost, ToDevice],
             (_, Way::OwnAway) => &[Duplicate(false), ToDevice],
             (_, Way::OwnThere) => {
                 &[Prefer(true), Duplicate(false), Prefer(false), ToDevice, Access(true), Access(false)]

@@ -176,7 +176,11 @@ fn a_save_gives_way_to_everything_and_an_own_to_a_fetch_that_goes_on() {
     scene.say(Say::Save(1));
     scene.say(Say::Drop(1));
     scene.say(Say::Save(1));
-    assert_eq!(scene.carry_out().0, Lane::Drop, "the second save was refused");
+    assert_eq!(
+        scene.carry_out(),
+        (Lane::Evict, Way::Keep),
+        "the second save was refused, and the first did not come about"
+    );
     assert!(scene.queues.is_empty());
     scene.say(Say::Own(1));
     let batch = world::pop(&mut scene.queues, 16).unwrap();

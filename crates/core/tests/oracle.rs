@@ -225,7 +225,6 @@ proptest! {
         let mut slow = SlowQueues {
             lanes: BTreeMap::new(),
             in_hand: Default::default(),
-            saves: false,
             limit,
             due: None,
             duplicated: BTreeSet::new(),
@@ -260,13 +259,14 @@ proptest! {
                     if let Some((lane, way, blocks)) = found.filter(|_| by != LaunchSeq(1)) {
                         queues.moved(direction, UmBlock(blocks[0]));
                         let owned = matches!(way, Way::OwnAway | Way::OwnThere);
-                        if owned || lane == Lane::Evict {
+                        let leaves = matches!(lane, Lane::Drop | Lane::Evict);
+                        if owned || leaves && way == Way::Duplicated {
                             slow.duplicated.remove(&blocks[0]);
                         }
                     }
                     if by == LaunchSeq(0) {
                         queues.done(direction);
-                        slow.in_hand[direction as usize].clear();
+                        slow.in_hand[direction as usize] = None;
                     }
                     continue;
                 }
@@ -280,14 +280,12 @@ proptest! {
     }
 }
 
-/// What waits: its block, the launch it is for, whether it is to be owned, and then whether it is there.
-type Waits = (u64, Option<LaunchSeq>, Option<bool>);
+/// What waits: its block, the launch it is for, whether it is to be owned, and then whether it is there; and whether a copy is to be kept of what has left.
+type Waits = (u64, Option<LaunchSeq>, Option<bool>, bool);
 
 struct SlowQueues {
     lanes: BTreeMap<u8, VecDeque<Waits>>,
-    in_hand: [Vec<u64>; 2],
-    /// Whether what is in hand on the way out is a save.
-    saves: bool,
+    in_hand: [Option<(Lane, Vec<u64>)>; 2],
     limit: usize,
     due: Option<LaunchSeq>,
     duplicated: BTreeSet<u64>,
@@ -309,13 +307,19 @@ impl SlowQueues {
     /// Behind everybody whose launch is no later.
     fn insert(&mut self, lane: Lane, waits: Waits) {
         let lane = self.lane(lane);
-        let at = lane.iter().rposition(|(_, other, _)| *other <= waits.1).map_or(0, |before| before + 1);
+        let at = lane.iter().rposition(|(_, other, ..)| *other <= waits.1).map_or(0, |before| before + 1);
         lane.insert(at, waits);
     }
-    fn way(&self, lane: Lane, (block, _, own): Waits) -> Way {
-        let alike = matches!(lane, Lane::Discard | Lane::Drop | Lane::Save);
+    fn has_in_hand(&self, direction: Direction, block: u64) -> bool {
+        self.in_hand[direction as usize].iter().any(|(_, blocks)| blocks.contains(&block))
+    }
+    fn way(&self, lane: Lane, (block, _, own, keeps): Waits) -> Way {
+        let alike = matches!(lane, Lane::Discard | Lane::Save);
         match own {
-            _ if alike || !self.duplicated.contains(&block) => Way::Move,
+            _ if alike => Way::Move,
+            _ if keeps && self.duplicated.contains(&block) => Way::KeepOn,
+            _ if keeps => Way::Keep,
+            _ if !self.duplicated.contains(&block) => Way::Move,
             None => Way::Duplicated,
             Some(false) => Way::OwnAway,
             Some(true) => Way::OwnThere,
@@ -330,8 +334,7 @@ impl SlowQueues {
                 lane.into_iter().for_each(|lane| self.take_out(lane, block));
                 return Pushed::Cancelled(lane);
             }
-            Command::Evict { .. } => (Lane::Evict, None),
-            Command::Drop { .. } => (Lane::Drop, None),
+            Command::Evict { .. } | Command::Drop { .. } => (if there { Lane::Drop } else { Lane::Evict }, None),
             Command::Save { .. } => (Lane::Save, None),
             Command::Discard { .. } => (Lane::Discard, None),
             Command::Fetch { why: Why::Fault, .. } => (Lane::Fault, None),
@@ -341,12 +344,14 @@ impl SlowQueues {
             }
         };
         let own = matches!(command, Command::Own { .. }).then_some(there);
+        let keeps = matches!(command, Command::Drop { .. });
         let out = |lane: &Lane| lane.direction() == Direction::Out;
-        let in_hand = self.in_hand[lane.direction() as usize].contains(&block);
+        let in_hand = self.has_in_hand(lane.direction(), block);
+        let saves = self.in_hand[0].as_ref().is_some_and(|(lane, _)| *lane == Lane::Save);
         if lane == Lane::Save && (in_hand || waits.is_some_and(|waits| waits != lane)) {
             return Pushed::Full;
         }
-        if matches!(lane, Lane::Evict | Lane::Drop | Lane::Discard) && in_hand && self.saves {
+        if matches!(lane, Lane::Evict | Lane::Drop | Lane::Discard) && in_hand && saves {
             return Pushed::Full;
         }
         if own.is_some() && (in_hand || waits == Some(Lane::Fault)) {
@@ -360,17 +365,20 @@ impl SlowQueues {
             Some(Lane::Fault) if out(&lane) => return Pushed::Full,
             Some(Lane::Fault) => return Pushed::Known,
             Some(Lane::Predicted) if lane == Lane::Predicted => {
-                let same = |(_, before, _): &Waits| *before == by;
+                let same = |(_, before, ..): &Waits| *before == by;
                 match self.lane(lane).iter_mut().find(|waits| waits.0 == block && same(waits)) {
                     Some(waits) => waits.2 = own,
                     None => {
                         self.take_out(lane, block);
-                        self.insert(lane, (block, by, own));
+                        self.insert(lane, (block, by, own, keeps));
                     }
                 }
                 return Pushed::Known;
             }
-            Some(before) if before == lane => return Pushed::Known,
+            Some(before) if before == lane => {
+                self.lane(lane).iter_mut().filter(|waits| waits.0 == block).for_each(|waits| waits.3 = keeps);
+                return Pushed::Known;
+            }
             Some(Lane::Predicted) if lane == Lane::Keep => return Pushed::Known,
             _ => {}
         }
@@ -381,28 +389,44 @@ impl SlowQueues {
         if let Some(before) = waits {
             self.take_out(before, block);
         }
-        self.insert(lane, (block, by, own));
+        self.insert(lane, (block, by, own, keeps));
         waits.map_or(Pushed::Queued, Pushed::Replaced)
     }
     fn pop(&mut self, direction: Direction, most: u32) -> Option<(Lane, Way, Vec<u64>)> {
-        self.in_hand[direction as usize].clear();
-        let held = self.in_hand[direction.opposite() as usize].clone();
+        self.in_hand[direction as usize] = None;
+        let other = self.in_hand[direction.opposite() as usize].clone();
+        let drops = !self.lane(Lane::Drop).is_empty();
+        let stands_still = match &other {
+            Some((Lane::Drop, _)) => true,
+            Some((_, blocks)) => drops && blocks.len() <= 4,
+            None => drops,
+        };
+        if direction == Direction::In && stands_still && self.lane(Lane::Fault).is_empty() {
+            return None;
+        }
+        let is_busy = other.is_some();
+        let held = other.map_or(Vec::new(), |(_, blocks)| blocks);
         let due = self.due;
-        let late = self.lane(Lane::Predicted).iter().any(|(_, by, _)| *by <= due);
+        let late = self.lane(Lane::Predicted).iter().any(|(_, by, ..)| *by <= due);
         let lanes: &[Lane] = match direction {
             Direction::Out => &[Lane::Discard, Lane::Drop, Lane::Evict, Lane::Save],
             Direction::In if late => &[Lane::Fault, Lane::Predicted, Lane::Keep],
             Direction::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
         };
-        let found = lanes.iter().find_map(|&lane| {
+        let found = lanes.iter().filter(|&&lane| lane != Lane::Drop || !is_busy).find_map(|&lane| {
             self.lane(lane).iter().find(|(block, ..)| !held.contains(block)).map(|&waits| (lane, waits))
         });
         let (lane, waits) = found?;
-        let (first, by, _) = waits;
+        let (first, by, ..) = waits;
         let way = self.way(lane, waits);
         self.take_out(lane, first);
-        // What takes no time on the link goes by larger calls.
-        let most = if lane == Lane::Drop || lane == Lane::Evict && way != Way::Move { 4 * most } else { most };
+        // What takes no time on the link goes by larger calls, and what that waits for by small ones.
+        let most = match lane {
+            Lane::Drop => 4 * most,
+            Lane::Save => most.min(4),
+            Lane::Evict if drops => most.min(4),
+            _ => most,
+        };
         let mut blocks = vec![first];
         let sides: &[bool] = if lane == Lane::Fault { &[true] } else { &[true, false] };
         for &up in sides {
@@ -420,13 +444,10 @@ impl SlowQueues {
                 blocks.insert(if up { blocks.len() } else { 0 }, next);
             }
         }
-        if matches!(lane, Lane::Save | Lane::Drop) {
+        if lane == Lane::Save || matches!(way, Way::Keep | Way::KeepOn) {
             self.duplicated.extend(&blocks);
         }
-        self.in_hand[direction as usize].clone_from(&blocks);
-        if direction == Direction::Out {
-            self.saves = lane == Lane::Save;
-        }
+        self.in_hand[direction as usize] = Some((lane, blocks.clone()));
         Some((lane, way, blocks))
     }
 }

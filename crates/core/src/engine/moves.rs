@@ -195,6 +195,9 @@ impl Engine {
         let Some(at) = self.known.residency.find(command.block()) else { return false };
         let block = self.known.residency.get_mut(at);
         block.duplicated |= matches!(command, Command::Save { .. } | Command::Drop { .. });
-        block.on_device
+        match command {
+            Command::Evict { .. } | Command::Drop { .. } => block.saved,
+            _ => block.on_device,
+        }
     }
 }

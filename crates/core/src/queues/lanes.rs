@@ -8,7 +8,7 @@ use crate::units::{AddrRange, Bytes, UmBlock};
 pub enum Lane {
     /// Give up the contents, without a copy.
     Discard,
-    /// Give up the copy on the GPU; the host has one.
+    /// Give up the copy on the GPU; the host is believed to have one.
     Drop,
     /// Move to host memory.
     Evict,

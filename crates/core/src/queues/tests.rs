@@ -1,6 +1,7 @@
 //! Small scenes; against plain lists they are tried in `tests/oracle.rs`.
 
 use super::*;
+use crate::steps::Step;
 
 fn fault(n: u64) -> Command {
     Command::Fetch { block: UmBlock(n), why: Why::Fault }
@@ -24,6 +25,10 @@ fn pop(queues: &mut Queues, most: u32) -> Option<(Lane, u64, u32)> {
     Direction::ALL.into_iter().for_each(|direction| queues.done(direction));
     let batch = Direction::ALL.into_iter().find_map(|direction| queues.pop_batch(direction, most));
     batch.map(|b| (b.lane, b.first.0, b.count))
+}
+/// The next batch that goes this way.
+fn first(queues: &mut Queues, direction: Direction) -> Option<(Lane, u64, u32)> {
+    queues.pop_batch(direction, 16).map(|b| (b.lane, b.first.0, b.count))
 }
 fn all(queues: &mut Queues, most: u32) -> Vec<(Lane, u64, u32)> {
     std::iter::from_fn(|| pop(queues, most)).collect()
@@ -91,7 +96,6 @@ fn a_block_being_fetched_is_not_queued_again_and_no_longer_evicted() {
 fn what_one_direction_has_in_hand_the_other_passes_over() {
     let mut queues = Queues::default();
     push_all(&mut queues, &[evict(1), evict(2)]);
-    let first = |queues: &mut Queues, direction| queues.pop_batch(direction, 16).map(|b| (b.lane, b.first.0, b.count));
     assert_eq!(first(&mut queues, Direction::Out), Some((Lane::Evict, 1, 2)));
     push_all(&mut queues, &[fault(2), fault(7), predicted(3, 1)]);
     assert_eq!(queues.push(discard(1)), Pushed::Known, "it is being evicted");
@@ -191,4 +195,42 @@ fn what_the_gpu_stands_before_goes_before_touches() {
     use Lane::{Fault, Keep, Predicted};
     let expected = [(Fault, 40, 1), (Predicted, 20, 1), (Keep, 10, 1), (Predicted, 1, 1), (Predicted, 30, 1)];
     assert_eq!(all(&mut queues, 16), expected);
+}
+
+#[test]
+fn the_way_in_stands_still_for_a_drop_unless_the_gpu_waits_for_a_fault() {
+    let mut queues = Queues::default();
+    push_all(&mut queues, &[1, 2, 3].map(|n| predicted(n, 1)));
+    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Predicted, 1, 3)));
+    push_all(&mut queues, &[21, 22, 23, 24, 25, 26].map(evict));
+    push_all(&mut queues, &[31, 33, 35].map(|n| predicted(n, 2)));
+    for block in [41, 42].map(UmBlock) {
+        queues.push_about(Command::Evict { block }, true);
+    }
+    assert_eq!(first(&mut queues, Direction::Out), Some((Lane::Evict, 21, 4)), "until the way in is free, and few");
+    assert_eq!(first(&mut queues, Direction::In), None);
+    assert_eq!(first(&mut queues, Direction::Out), Some((Lane::Drop, 41, 2)));
+    assert_eq!(first(&mut queues, Direction::In), None);
+    push_all(&mut queues, &[fault(50)]);
+    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Fault, 50, 1)));
+    assert_eq!(first(&mut queues, Direction::Out), Some((Lane::Evict, 25, 2)));
+    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Predicted, 31, 1)));
+}
+
+#[test]
+fn what_leaves_is_dropped_if_the_host_has_it_and_keeps_a_copy_if_that_is_asked() {
+    use Step::{Duplicate, ToHost};
+    let (drop, mut queues) = (|n| Command::Drop { block: UmBlock(n) }, Queues::default());
+    let mut next = |command, there| {
+        queues.push_about(command, there);
+        let batch = queues.pop_batch(Direction::Out, 16).unwrap();
+        batch.blocks().for_each(|block| queues.moved(Direction::Out, block));
+        queues.done(Direction::Out);
+        (batch.lane, batch.steps())
+    };
+    assert_eq!(next(evict(1), false), (Lane::Evict, &[ToHost][..]));
+    assert_eq!(next(drop(1), false), (Lane::Evict, &[ToHost, Duplicate(true)][..]));
+    assert_eq!(next(drop(1), true), (Lane::Drop, &[Duplicate(false), ToHost, Duplicate(true)][..]));
+    assert_eq!(next(evict(1), true), (Lane::Drop, &[Duplicate(false), ToHost][..]));
+    assert_eq!(next(evict(1), false), (Lane::Evict, &[ToHost][..]));
 }

@@ -14,6 +14,9 @@ use crate::invalidate::{self, Invalidate};
 use crate::known::Known;
 use crate::residency::{Ask, Handle, Ticket};
 
+/// While the way out is full, room that is needed within so many launches is made by those who need no time on it.
+const HASTE: Ordinal = 256;
+
 /// Most blocks on their way off the GPU of which the host has a copy.
 const QUICKLY: usize = 4 * UNDER_WAY;
 
@@ -60,8 +63,9 @@ impl Horizon {
             let saved = last(Class::Saved);
             // While the way in has enough to do, nobody leaves ahead of time who is not to leave as planned: they would have to come again.
             let only = last(Class::Only).filter(|&(_, at)| !is_early || self.timeline.leaves(at));
-            // In haste whoever needs no time on the link goes first.
-            let quick = saved.filter(|_| over < from + SOON / STRIDE);
+            // In haste, or soon and while the way out is full, whoever needs no time on the link goes first.
+            let is_full = known.residency.blocks_leaving() >= UNDER_WAY;
+            let quick = saved.filter(|_| over < from + SOON / STRIDE || is_full && over < from + HASTE);
             let Some((_, at)) = quick.or(saved.max(only)) else { return };
             let most = if known.residency.get(at).saved { QUICKLY } else { UNDER_WAY };
             if known.residency.blocks_leaving() >= most {
