@@ -27,7 +27,7 @@ impl Timeline {
         self.weigh(first, 1);
     }
     /// Whether there is a place for a block from the use before to this one.
-    pub(super) fn has_place_until(&self, id: u32) -> bool {
+    pub(super) fn has_place_until(&mut self, id: u32) -> bool {
         let Use { at, point, does, before, .. } = self.uses[id as usize];
         let (front, until) = (ordinal(self.front()), ordinal(point));
         let since = self.uses.get(before as usize).map(|before| ordinal(before.point) + 1);
@@ -54,12 +54,12 @@ impl Timeline {
     }
 
     /// Whether a block, once it has come back for its next use, which only reads it, rests again while so many new contents come that somebody must leave for them: with a copy on the host it can at once.
-    pub fn rests_again(&self, at: Handle) -> bool {
+    pub fn rests_again(&mut self, at: Handle) -> bool {
         let first = self.uses.get(self.first(at) as usize).filter(|first| first.does == Does::Reads);
         let next = |first: &Use| self.uses.get(first.after as usize).filter(|next| next.does != Does::Fills);
         let Some((first, next)) = first.and_then(|first| Some((first, next(first)?))) else { return false };
         let (front, back, until) = (ordinal(self.front()), ordinal(first.point), ordinal(next.point));
-        let highest = |last| self.births.highest_within(front, back, last);
+        let mut highest = |last| self.births.highest_within(front, back, last);
         until >= back + SHORT && highest(until) > highest(back) + BURST
     }
 }
