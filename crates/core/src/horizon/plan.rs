@@ -71,6 +71,12 @@ impl Plan {
         }
     }
 
+    /// A rest in place that was noted to begin at launch `since`, before a use at this launch, began before all launches there are.
+    pub fn opens(&mut self, since: Ordinal, at: Ordinal) {
+        self.add(since.min(at), -1);
+        self.resting += 1;
+    }
+
     /// Memory it takes.
     pub fn bytes(&self) -> usize {
         self.taken.bytes()

@@ -278,17 +278,13 @@ impl Timeline {
         before == NIL
     }
 
-    /// Notes, so many times, where a use and the rest before it take places. Where it fills its block anew, what was in there ended with the use before: between the two nobody needs its place.
+    /// Notes, so many times, where a use and the rest before it take places. Where it fills its block anew, what was in there ended with the use before.
     fn weigh(&mut self, id: u32, times: i32) {
         let Some(&Use { point, does, in_place, before, .. }) = self.uses.get(id as usize) else { return };
         let since = self.uses.get(before as usize).map(|before| ordinal(before.point) + 1);
-        let fills = does == Does::Fills;
         self.plan.note(since, ordinal(point), in_place, times);
-        if let Some(since) = since.filter(|_| fills) {
-            for curve in [&mut self.need, &mut self.births] {
-                curve.add(since, -times);
-                curve.add(ordinal(point), times);
-            }
+        if let Some(since) = since.filter(|_| does == Does::Fills) {
+            self.ends(since, ordinal(point), times);
         }
     }
 
@@ -298,9 +294,13 @@ impl Timeline {
         if before >= does {
             return false;
         }
+        if does < Does::Fills {
+            self.uses[id as usize].does = does;
+            return true;
+        }
         self.weigh(id, -1);
         let same = &mut self.uses[id as usize];
-        (same.does, same.in_place) = (does, same.in_place && does != Does::Fills);
+        (same.does, same.in_place) = (does, false);
         self.weigh(id, 1);
         true
     }
@@ -360,24 +360,43 @@ impl Timeline {
         id
     }
 
-    /// Takes a use out of its block's chain, and its place back.
+    /// Takes a use out of its block's chain, which it is the first or the last of, and its place back.
     fn unlink(&mut self, id: u32) -> Handle {
-        let Use { at, before, after, .. } = self.uses[id as usize];
+        let Use { at, point, before, after, .. } = self.uses[id as usize];
+        debug_assert!(before == NIL || after == NIL, "uses end from the front, and are taken back from the end");
         self.weigh(id, -1);
-        self.weigh(after, -1);
         match before {
             NIL => self.chains[at.index()].first = after,
             before => self.uses[before as usize].after = after,
         }
         match after {
             NIL => self.chains[at.index()].last = before,
-            after => self.uses[after as usize].before = before,
+            after => self.is_first(after, ordinal(point) + 1),
         }
-        self.weigh(after, 1);
         self.uses[id as usize].beside = self.vacant;
         self.vacant = id;
         self.live -= 1;
         at
+    }
+
+    /// A use is the first of its block now: the rest before it, which began at this launch, has no beginning any more.
+    fn is_first(&mut self, id: u32, since: Ordinal) {
+        let Use { point, does, in_place, .. } = self.uses[id as usize];
+        self.uses[id as usize].before = NIL;
+        if in_place {
+            self.plan.opens(since, ordinal(point));
+        }
+        if does == Does::Fills {
+            self.ends(since, ordinal(point), -1);
+        }
+    }
+
+    /// Notes, so many times, that contents end at a launch and others begin at another one: between the two nobody needs their place.
+    fn ends(&mut self, since: Ordinal, at: Ordinal, times: i32) {
+        for curve in [&mut self.need, &mut self.births] {
+            curve.add(since, -times);
+            curve.add(at, times);
+        }
     }
 
     /// Ends every use of a point.

@@ -19,12 +19,14 @@ impl Timeline {
         if std::mem::replace(&mut self.chain(at).absent, !has) != has {
             return;
         }
-        let first = self.first(at);
-        self.weigh(first, -1);
-        if let Some(first) = self.uses.get_mut(first as usize) {
-            first.in_place = has && first.does != Does::Fills;
+        let id = self.first(at);
+        let Some(first) = self.uses.get(id as usize) else { return };
+        let in_place = has && first.does != Does::Fills;
+        if in_place != first.in_place {
+            self.weigh(id, -1);
+            self.uses[id as usize].in_place = in_place;
+            self.weigh(id, 1);
         }
-        self.weigh(first, 1);
     }
     /// Whether there is a place for a block from the use before to this one.
     pub(super) fn has_place_until(&mut self, id: u32) -> bool {

@@ -95,12 +95,13 @@ impl Horizon {
     fn uses(&mut self, nth: Nth, exec: Option<ExecId>, seq: Option<LaunchSeq>, known: &mut Known) {
         let Known { residency, places, window, .. } = known;
         let (timeline, mut doing) = (&mut self.timeline, exec.map(|exec| self.habits.of(exec)));
+        let mut before = None;
         let mut add = |block, number: Option<StableBlock>| {
             let number = || number.or_else(|| places.number(block));
             let does = doing.as_mut().map_or(Does::Uses, |doing| doing.with(block, number));
-            if let Some(at) = residency.find(block)
-                && timeline.add(nth, at, does)
-            {
+            let Some(at) = residency.find_next(before, block) else { return };
+            before = Some(at);
+            if timeline.add(nth, at, does) {
                 residency.note(at);
             }
         };
