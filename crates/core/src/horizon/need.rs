@@ -18,6 +18,7 @@
 //!
 //! What one launch uses begins and ends at the same few launches, and much of it cancels. So changes are gathered, and made when somebody asks; those made together go up the tree together,
 //! and only as far as anything changes.
+//! The same question comes again, too, for all blocks of a tensor: its answer is kept, and moved along with what changes before its span.
 
 /// Launches that it has room for, from the first one that is not over.
 pub const SPAN: usize = 1 << 15;
@@ -32,6 +33,17 @@ pub struct Need {
     nodes: Vec<Node>,
     /// Changes that are still to be made, by node: one each.
     gathered: Vec<(usize, i32)>,
+    /// The last question, and its answer, until something changes within its span.
+    asked: Option<Asked>,
+}
+
+/// The most that more places are taken than before `from`, at any launch from `first` to `last`.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    from: Ordinal,
+    first: Ordinal,
+    last: Ordinal,
+    highest: i32,
 }
 
 /// Most changes that are gathered: a few times what a launch changes, so that they are looked through at once.
@@ -52,13 +64,18 @@ impl Node {
 
 impl Default for Need {
     fn default() -> Self {
-        Self { nodes: vec![Node::default(); 2 * SPAN], gathered: Vec::with_capacity(GATHERED) }
+        Self { nodes: vec![Node::default(); 2 * SPAN], gathered: Vec::with_capacity(GATHERED), asked: None }
     }
 }
 
 impl Need {
     /// From this launch on so many more places are taken.
     pub fn add(&mut self, at: Ordinal, more: i32) {
+        match &mut self.asked {
+            Some(asked) if (asked.from..=asked.first).contains(&at) => asked.highest += more,
+            Some(asked) if at <= asked.last => self.asked = None,
+            _ => {}
+        }
         let node = SPAN + place(at);
         if let Some((_, sum)) = self.gathered.iter_mut().find(|(other, _)| *other == node) {
             *sum += more;
@@ -72,7 +89,7 @@ impl Need {
 
     /// Makes the changes that were gathered.
     fn settle(&mut self) {
-        let Self { nodes, gathered } = self;
+        let Self { nodes, gathered, .. } = self;
         gathered.retain(|&(node, more)| {
             nodes[node].sum += more;
             nodes[node].top += more;
@@ -105,10 +122,16 @@ impl Need {
 
     /// The most that more places are taken than before `from`, at any launch from `first` to `last`, all within a round.
     pub fn highest_within(&mut self, from: Ordinal, first: Ordinal, last: Ordinal) -> i32 {
+        let is_same = |asked: &Asked| (asked.from, asked.first, asked.last) == (from, first, last);
+        if let Some(asked) = self.asked.filter(is_same) {
+            return asked.highest;
+        }
         self.settle();
         let launches = |from, to| usize::try_from(to - from).unwrap_or(SPAN);
         let before = self.fold(from, launches(from, first)).map_or(0, |node| node.sum);
-        before + self.fold(first, launches(first, last) + 1).map_or(0, |node| node.top)
+        let highest = before + self.fold(first, launches(first, last) + 1).map_or(0, |node| node.top);
+        self.asked = Some(Asked { from, first, last, highest });
+        highest
     }
 
     /// So many launches from this one on as one span; nothing for none.
@@ -139,8 +162,7 @@ impl Need {
 
     /// The most that more places are taken than before `from`, at any launch from there on.
     pub fn highest(&mut self, from: Ordinal) -> i32 {
-        self.settle();
-        self.fold(from, SPAN).map_or(0, |all| all.top)
+        self.highest_within(from, from, from + (SPAN as u64 - 1))
     }
 
     /// The first place from `start` on at which the sum, which is `sum` before it, exceeds `limit`; else adds all of them to `sum`.

@@ -6,8 +6,6 @@
 //! beside those taken before (it is an interval graph of which as much as possible is coloured with so many colours: Carlisle and Lloyd, 1995; and the furthest next use of Belady, 1966). The
 //! future is foreseen launch by launch, so rests become known in the order of their ends, and each is decided on once: it is one question to a curve, of the highest in a span, and a change of it.
 //!
-//! The blocks of a tensor rest together, so the same question comes again and again: its answer is kept, and moved along with what is noted.
-//!
 //! What lies between the last use of contents and a use that fills the block anew is no rest.
 //! Not here: when somebody leaves. A plan says who is worth keeping, not in which time the link can make room (`policy::horizon`).
 
@@ -22,58 +20,27 @@ pub struct Plan {
     resting: i32,
     /// Places there are.
     pub places: i32,
-    /// The last question and its answer, until something changes within its span.
-    asked: Option<Asked>,
-}
-
-/// The most places that are taken in this span of launches.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    front: Ordinal,
-    first: Ordinal,
-    last: Ordinal,
-    highest: i32,
 }
 
 impl Plan {
     /// Whether there is a place in this span of launches, both ends among it, none of which is before `front`.
     pub fn has_place(&mut self, front: Ordinal, first: Ordinal, last: Ordinal) -> bool {
-        first > last || self.resting + self.highest(front, first, last) < self.places
-    }
-
-    fn highest(&mut self, front: Ordinal, first: Ordinal, last: Ordinal) -> i32 {
-        let is_same = |asked: &Asked| (asked.front, asked.first, asked.last) == (front, first, last);
-        if let Some(asked) = self.asked.filter(is_same) {
-            return asked.highest;
-        }
-        let highest = self.taken.highest_within(front, first, last);
-        self.asked = Some(Asked { front, first, last, highest });
-        highest
-    }
-
-    /// From this launch on so many more places are taken.
-    fn add(&mut self, at: Ordinal, more: i32) {
-        self.taken.add(at, more);
-        match &mut self.asked {
-            Some(asked) if (asked.front..=asked.first).contains(&at) => asked.highest += more,
-            Some(asked) if at <= asked.last => self.asked = None,
-            _ => {}
-        }
+        first > last || self.resting + self.taken.highest_within(front, first, last) < self.places
     }
 
     /// Notes, so many times, a use at this launch, and the rest before it, which begins at launch `since`, or did before all launches there are: whether that is spent in place.
     pub fn note(&mut self, since: Option<Ordinal>, at: Ordinal, in_place: bool, times: i32) {
-        self.add(at + 1, -times);
+        self.taken.add(at + 1, -times);
         match since {
             None if in_place => self.resting += times,
-            Some(since) if in_place && since <= at => self.add(since, times),
-            _ => self.add(at, times),
+            Some(since) if in_place && since <= at => self.taken.add(since, times),
+            _ => self.taken.add(at, times),
         }
     }
 
     /// A rest in place that was noted to begin at launch `since`, before a use at this launch, began before all launches there are.
     pub fn opens(&mut self, since: Ordinal, at: Ordinal) {
-        self.add(since.min(at), -1);
+        self.taken.add(since.min(at), -1);
         self.resting += 1;
     }
 
