@@ -254,7 +254,9 @@ impl Residency {
     /// [`Self::find`], which is quick where this block's record is beside that of the one found before, as in memory that was handed out at once.
     pub fn find_next(&self, before: Option<Handle>, block: UmBlock) -> Option<Handle> {
         let beside = before.map(|before| Handle(before.0 + 1));
-        beside.filter(|at| self.blocks.get(at.index()).is_some_and(|other| other.block == block)).or_else(|| self.find(block))
+        beside
+            .filter(|at| self.blocks.get(at.index()).is_some_and(|other| other.block == block))
+            .or_else(|| self.find(block))
     }
     /// The record behind a handle.
     pub fn get(&self, at: Handle) -> &Block {

@@ -13,7 +13,7 @@ use crate::correlate::StableBlock;
 use crate::horizon::need::Ordinal;
 use crate::horizon::timeline::Does;
 use crate::mix::Map;
-use crate::units::{AddrRange, ExecId, KernelId, UmBlock};
+use crate::units::{AddrRange, DevAddr, ExecId, KernelId, UmBlock};
 use crate::window::Issued;
 
 /// Kernels remembered at most: many times what a program has, and a few MiB.
@@ -190,9 +190,8 @@ impl Doing<'_> {
     fn look_up(&self, block: UmBlock) -> (UmBlock, UmBlock, Does) {
         let (mut from, mut to, mut all) = (UmBlock(0), UmBlock(u64::MAX), None);
         for (range, &does) in self.operands.0.iter().zip(self.operands.1) {
-            let mut blocks = range.blocks();
-            let Some(first) = blocks.next() else { continue };
-            let last = blocks.next_back().unwrap_or(first);
+            let (first, last) =
+                (UmBlock::containing(range.start), UmBlock::containing(DevAddr(range.end().0.saturating_sub(1))));
             if last < block {
                 from = from.max(UmBlock(last.0 + 1));
             } else if block < first {

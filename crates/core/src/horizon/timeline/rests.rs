@@ -1,6 +1,7 @@
 //! Rests: what lies between two uses of a block. Whether it is spent in place, as planned ([`Plan`](crate::horizon::plan::Plan)), and whether a copy on the host is worth having for it.
 
-use super::{Does, NIL, Timeline, Use, ordinal};
+use super::uses::{NIL, Use};
+use super::{Does, Timeline, ordinal};
 use crate::horizon::need::Ordinal;
 use crate::residency::{Handle, Ticket};
 use crate::units::ExecId;

@@ -5,8 +5,8 @@
 //! Not here: blocks that a table names and the program does not have yet. They are passed over, and fault.
 
 use super::{ENOUGH, Horizon, MOST_TRUST, STALE, STRAY, WALK, WRONG};
-use crate::correlate::{Places, StableBlock};
 use crate::correlate::trail::Came;
+use crate::correlate::{Places, StableBlock};
 use crate::horizon::ranks::Class;
 use crate::horizon::timeline::{Does, Nth};
 use crate::known::Known;
