@@ -115,9 +115,8 @@ fn a_thousand(mut each: impl FnMut()) {
 }
 
 fn engine(c: &mut Criterion) {
-    for (policy, exec_ids) in
-        [(PolicyName::Deepum, EXEC_IDS), (PolicyName::Horizon, EXEC_IDS), (PolicyName::Horizon, 100 * EXEC_IDS)]
-    {
+    let horizon = [EXEC_IDS / 10, EXEC_IDS, 100 * EXEC_IDS].map(|exec_ids| (PolicyName::Horizon, exec_ids));
+    for (policy, exec_ids) in [(PolicyName::Deepum, EXEC_IDS)].into_iter().chain(horizon) {
         for (name, used) in [("1,000 launches", FEW), ("1,000 launches, each brings in a block", BLOCKS)] {
             let mut run = Run::new(policy, exec_ids, used);
             let name = format!("{policy}, {exec_ids} execution IDs: {name}");

@@ -23,6 +23,7 @@ use std::str::FromStr;
 
 use crate::command::{Command, Commands};
 use crate::known::Known;
+use crate::pt_blocks::Dead;
 use crate::residency::{Ask, Handle};
 use crate::units::{AddrRange, LaunchSeq, UmBlock};
 
@@ -120,7 +121,10 @@ impl Dying {
 
 /// The launch after which `block` died, if it is dead and quiet.
 pub(crate) fn free_since(block: UmBlock, known: &Known) -> Option<LaunchSeq> {
-    let dead = known.pt_blocks.dead(block.range())?;
+    quiet_since(known.pt_blocks.dead(block.range())?, known)
+}
+
+fn quiet_since(dead: Dead, known: &Known) -> Option<LaunchSeq> {
     let told = &known.sequence;
     let quiet = dead.died <= told.told() && dead.born >= told.doubt() && known.window.is_over(dead.died);
     quiet.then_some(dead.died)
@@ -141,8 +145,9 @@ pub fn quieten(known: &mut Known, out: &mut Commands) {
             if state.listed || gone || (!state.on_device && known.invalidate != Invalidate::Discard) {
                 continue;
             }
-            let Some(died) = free_since(block, known) else {
-                doubted |= known.pt_blocks.dead(block.range()).is_some_and(|dead| dead.born < known.sequence.doubt());
+            let Some(dead) = known.pt_blocks.dead(block.range()) else { continue };
+            let Some(died) = quiet_since(dead, known) else {
+                doubted |= dead.born < known.sequence.doubt();
                 continue;
             };
             if known.residency.get(at).on_device {

@@ -162,9 +162,13 @@ impl PtBlocks {
         if !allocation.handed_out || start.offset(allocation.len) < range.end() {
             return None;
         }
-        let before = self.before(range.start).filter(|(start, pt)| start.offset(pt.len) > range.start);
         let mut dead: Option<Dead> = None;
-        for (_, pt) in before.into_iter().chain(self.starting_in(range)) {
+        // From the last that starts before its end on backwards, as far as they reach into it.
+        for &start in self.starts.range(..range.end()).rev() {
+            let pt = self.blocks[&start];
+            if start.offset(pt.len) <= range.start {
+                break;
+            }
             if pt.active {
                 return None;
             }

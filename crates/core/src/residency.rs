@@ -115,6 +115,9 @@ impl Block {
 
 const NIL: u32 = u32::MAX;
 
+/// What a record is of that is of no block any more.
+const NOBODY: UmBlock = UmBlock(u64::MAX);
+
 /// See the module.
 #[derive(Debug)]
 pub struct Residency {
@@ -188,7 +191,7 @@ impl Residency {
     /// One of the blocks that changed, each once or more; one that was freed since is passed over.
     pub fn changed(&mut self) -> Option<Handle> {
         while let Some(at) = self.changed.as_mut()?.pop() {
-            if self.find(self.get(at).block) == Some(at) {
+            if self.get(at).block != NOBODY {
                 return Some(at);
             }
         }
@@ -238,6 +241,7 @@ impl Residency {
             gone(Handle(at), &self.blocks[at as usize]);
             self.set_ask(Handle(at), Ask::None);
             self.leave(Handle(at));
+            self.blocks[at as usize].block = NOBODY;
             self.vacant.push(at);
             self.managed -= UmBlock::SIZE;
         }
@@ -246,6 +250,13 @@ impl Residency {
     /// The record of `block`, if it is managed.
     pub fn find(&self, block: UmBlock) -> Option<Handle> {
         self.index.get(&block).map(|&at| Handle(at))
+    }
+    /// [`Self::find`], which is quick where this block's record is beside that of the one found before, as in memory that was handed out at once.
+    pub fn find_next(&self, before: Option<Handle>, block: UmBlock) -> Option<Handle> {
+        let beside = before.map(|before| Handle(before.0 + 1));
+        beside
+            .filter(|at| self.blocks.get(at.index()).is_some_and(|other| other.block == block))
+            .or_else(|| self.find(block))
     }
     /// The record behind a handle.
     pub fn get(&self, at: Handle) -> &Block {

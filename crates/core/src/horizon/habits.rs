@@ -13,7 +13,7 @@ use crate::correlate::StableBlock;
 use crate::horizon::need::Ordinal;
 use crate::horizon::timeline::Does;
 use crate::mix::Map;
-use crate::units::{AddrRange, ExecId, KernelId, UmBlock};
+use crate::units::{AddrRange, DevAddr, ExecId, KernelId, UmBlock};
 use crate::window::Issued;
 
 /// Kernels remembered at most: many times what a program has, and a few MiB.
@@ -73,18 +73,12 @@ impl Habits {
         self.users.get(&exec)?.kernel.map(|(kernel, _)| kernel)
     }
 
-    /// What launches of this execution ID do with a block.
-    pub fn does(&self, exec: ExecId, block: UmBlock, number: Option<StableBlock>) -> Does {
-        let Some(user) = self.users.get(&exec) else { return Does::Uses };
-        let seen = number.and_then(|number| user.blocks.get(&number)).copied().unwrap_or_default();
-        let Some(habit) = user.kernel.and_then(|kernel| self.kernels.get(&kernel)) else { return seen };
-        let mut named = user.operands.iter().zip(&habit.operands).filter(|(range, _)| within(range, block));
-        let first = named.next().map_or(Does::Uses, |(_, &does)| does);
-        let all = named.fold(first, |all, (_, &does)| match (all, does) {
-            (Does::Reads, Does::Uses) | (Does::Uses, Does::Reads) => Does::Uses,
-            _ => all.max(does),
-        });
-        all.max(seen)
+    /// What launches of this execution ID do, to be asked block by block.
+    pub fn of(&self, exec: ExecId) -> Doing<'_> {
+        let user = self.users.get(&exec);
+        let habit = user.and_then(|user| self.kernels.get(&user.kernel?));
+        let operands = user.zip(habit).map_or((&[][..], &[][..]), |(user, habit)| (&*user.operands, &*habit.operands));
+        Doing { seen: user.map(|user| &user.blocks).filter(|seen| !seen.is_empty()), operands, alike: None }
     }
 
     /// A launch was seen to do this with a block. Returns whether that is news of its execution ID and the block.
@@ -136,16 +130,18 @@ impl Habits {
     /// Whether this block may be saved to see what launches of this execution ID do with it, in an iteration that began at `since`; counts that.
     /// Where nothing would be known by it, or it is likely to be written, it may not.
     pub fn may_try(&mut self, exec: ExecId, block: UmBlock, since: Ordinal) -> bool {
-        let Some(user) = self.users.get(&exec).filter(|user| only(&user.operands, block).is_some()) else {
+        let Some(user) = self.users.get(&exec) else { return false };
+        let habit = user.kernel.and_then(|kernel| self.kernels.get(&kernel));
+        let is_enough = |habit: &Habit| habit.faulted >= FEW || (habit.since == since && habit.tried >= FEW);
+        if habit.is_some_and(is_enough) || only(&user.operands, block).is_none() {
             return false;
-        };
+        }
         let Some(habit) = user.kernel.and_then(|kernel| self.habit(kernel)) else { return false };
         if habit.since != since {
             (habit.since, habit.tried) = (since, 0);
         }
-        let may = habit.faulted < FEW && habit.tried < FEW;
-        habit.tried += u8::from(may);
-        may
+        habit.tried += 1;
+        true
     }
 
     /// Memory it takes.
@@ -169,6 +165,46 @@ impl Habits {
     pub fn has_changed(&self, exec: ExecId, since: u32) -> bool {
         let kernel = self.users.get(&exec).and_then(|user| user.kernel);
         kernel.and_then(|kernel| self.kernels.get(&kernel)).is_some_and(|habit| habit.changed > since)
+    }
+}
+
+/// See [`Habits::of`].
+#[derive(Debug)]
+pub struct Doing<'a> {
+    seen: Option<&'a Map<StableBlock, Does>>,
+    /// The operands, and what is done with each.
+    operands: (&'a [AddrRange], &'a [Does]),
+    /// Blocks from one to another that lie in the same operands, and what is done with those.
+    alike: Option<(UmBlock, UmBlock, Does)>,
+}
+
+impl Doing<'_> {
+    /// What they do with a block, whose number is asked for where it matters.
+    pub fn with(&mut self, block: UmBlock, number: impl FnOnce() -> Option<StableBlock>) -> Does {
+        let seen = self.seen.and_then(|seen| seen.get(&number()?)).copied().unwrap_or_default();
+        let known = self.alike.filter(|&(first, last, _)| first <= block && block <= last);
+        let (.., does) = *self.alike.insert(known.unwrap_or_else(|| self.look_up(block)));
+        does.max(seen)
+    }
+
+    fn look_up(&self, block: UmBlock) -> (UmBlock, UmBlock, Does) {
+        let (mut from, mut to, mut all) = (UmBlock(0), UmBlock(u64::MAX), None);
+        for (range, &does) in self.operands.0.iter().zip(self.operands.1) {
+            let (first, last) =
+                (UmBlock::containing(range.start), UmBlock::containing(DevAddr(range.end().0.saturating_sub(1))));
+            if last < block {
+                from = from.max(UmBlock(last.0 + 1));
+            } else if block < first {
+                to = to.min(UmBlock(first.0 - 1));
+            } else {
+                (from, to) = (from.max(first), to.min(last));
+                all = Some(all.map_or(does, |all: Does| match (all, does) {
+                    (Does::Reads, Does::Uses) | (Does::Uses, Does::Reads) => Does::Uses,
+                    _ => all.max(does),
+                }));
+            }
+        }
+        (from, to, all.unwrap_or_default())
     }
 }
 
@@ -216,7 +252,7 @@ mod tests {
         let of: Vec<&Issued> = window.launches().collect();
         assert!(!habits.saw(of[0], UmBlock(105), None, Does::Writes), "nothing is kept of a block without a number");
         habits.saw(of[0], UmBlock(102), None, Does::Reads);
-        let does = |habits: &Habits, exec, block| habits.does(ExecId(exec), UmBlock(block), None);
+        let does = |habits: &Habits, exec, block| habits.of(ExecId(exec)).with(UmBlock(block), || None);
         assert_eq!([108, 110, 112].map(|block| does(&habits, 1, block)), [Does::Reads, Does::Writes, Does::Uses]);
         assert_eq!([116, 118].map(|block| does(&habits, 2, block)), [Does::Uses; 2], "it has one operand less");
         assert_eq!(does(&habits, 3, 110), Does::Uses, "another kernel");
@@ -235,7 +271,7 @@ mod tests {
         let (block, number) = (UmBlock(130), Some(StableBlock(30)));
         assert!(habits.saw(launch, block, number, Does::Writes));
         assert!(!habits.saw(launch, block, number, Does::Writes));
-        assert_eq!([0, 1].map(|exec| habits.does(ExecId(exec), block, number)), [Does::Writes, Does::Uses]);
+        assert_eq!([0, 1].map(|exec| habits.of(ExecId(exec)).with(block, || number)), [Does::Writes, Does::Uses]);
         assert_eq!(habits.version(), 0);
     }
 

@@ -15,6 +15,10 @@
 //!
 //! A tree over the launches holds for each span of them what is added in it, and the highest that it rises within. So a change and a question cost the same however far the future
 //! is known. It is a ring: places of launches that are over are used again.
+//!
+//! What one launch uses begins and ends at the same few launches, and much of it cancels. So changes are gathered, and made when somebody asks; those made together go up the tree together,
+//! and only as far as anything changes.
+//! The same question comes again, too, for all blocks of a tensor: its answer is kept, and moved along with what changes before its span.
 
 /// Launches that it has room for, from the first one that is not over.
 pub const SPAN: usize = 1 << 15;
@@ -27,9 +31,25 @@ pub type Ordinal = u64;
 pub struct Need {
     /// By node, the root being 1; the launches are the last [`SPAN`].
     nodes: Vec<Node>,
+    /// Changes that are still to be made, by node: one each.
+    gathered: Vec<(usize, i32)>,
+    /// The last question, and its answer, until something changes within its span.
+    asked: Option<Asked>,
 }
 
-#[derive(Clone, Copy, Default, Debug)]
+/// The most that more places are taken than before `from`, at any launch from `first` to `last`.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    from: Ordinal,
+    first: Ordinal,
+    last: Ordinal,
+    highest: i32,
+}
+
+/// Most changes that are gathered: a few times what a launch changes, so that they are looked through at once.
+const GATHERED: usize = 8;
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Node {
     sum: i32,
     /// The highest sum of its first launches, at least one.
@@ -44,25 +64,55 @@ impl Node {
 
 impl Default for Need {
     fn default() -> Self {
-        Self { nodes: vec![Node::default(); 2 * SPAN] }
+        Self { nodes: vec![Node::default(); 2 * SPAN], gathered: Vec::with_capacity(GATHERED), asked: None }
     }
 }
 
 impl Need {
     /// From this launch on so many more places are taken.
     pub fn add(&mut self, at: Ordinal, more: i32) {
-        let mut node = SPAN + place(at);
-        self.nodes[node].sum += more;
-        self.nodes[node].top += more;
-        while node > 1 {
-            node /= 2;
-            let (left, right) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
-            self.nodes[node] = left.then(right);
+        match &mut self.asked {
+            Some(asked) if (asked.from..=asked.first).contains(&at) => asked.highest += more,
+            Some(asked) if at <= asked.last => self.asked = None,
+            _ => {}
         }
+        let node = SPAN + place(at);
+        if let Some((_, sum)) = self.gathered.iter_mut().find(|(other, _)| *other == node) {
+            *sum += more;
+            return;
+        }
+        if self.gathered.len() == GATHERED {
+            self.settle();
+        }
+        self.gathered.push((node, more));
+    }
+
+    /// Makes the changes that were gathered.
+    fn settle(&mut self) {
+        let Self { nodes, gathered, .. } = self;
+        gathered.retain(|&(node, more)| {
+            nodes[node].sum += more;
+            nodes[node].top += more;
+            more != 0
+        });
+        // All of them are on one level, and so are those above them.
+        while gathered.first().is_some_and(|&(node, _)| node > 1) {
+            let mut above = 0;
+            gathered.retain_mut(|(node, _)| {
+                *node /= 2;
+                if std::mem::replace(&mut above, *node) == *node {
+                    return false;
+                }
+                let both = nodes[2 * *node].then(nodes[2 * *node + 1]);
+                std::mem::replace(&mut nodes[*node], both) != both
+            });
+        }
+        gathered.clear();
     }
 
     /// The first launch from `from` on at which more than `limit` more places are taken than before `from`.
-    pub fn first_over(&self, from: Ordinal, limit: i32) -> Option<Ordinal> {
+    pub fn first_over(&mut self, from: Ordinal, limit: i32) -> Option<Ordinal> {
+        self.settle();
         let start = place(from);
         let mut sum = 0;
         let found = self.scan(start, &mut sum, limit).map(|found| found - start);
@@ -71,10 +121,17 @@ impl Need {
     }
 
     /// The most that more places are taken than before `from`, at any launch from `first` to `last`, all within a round.
-    pub fn highest_within(&self, from: Ordinal, first: Ordinal, last: Ordinal) -> i32 {
+    pub fn highest_within(&mut self, from: Ordinal, first: Ordinal, last: Ordinal) -> i32 {
+        let is_same = |asked: &Asked| (asked.from, asked.first, asked.last) == (from, first, last);
+        if let Some(asked) = self.asked.filter(is_same) {
+            return asked.highest;
+        }
+        self.settle();
         let launches = |from, to| usize::try_from(to - from).unwrap_or(SPAN);
         let before = self.fold(from, launches(from, first)).map_or(0, |node| node.sum);
-        before + self.fold(first, launches(first, last) + 1).map_or(0, |node| node.top)
+        let highest = before + self.fold(first, launches(first, last) + 1).map_or(0, |node| node.top);
+        self.asked = Some(Asked { from, first, last, highest });
+        highest
     }
 
     /// So many launches from this one on as one span; nothing for none.
@@ -104,8 +161,8 @@ impl Need {
     }
 
     /// The most that more places are taken than before `from`, at any launch from there on.
-    pub fn highest(&self, from: Ordinal) -> i32 {
-        self.fold(from, SPAN).map_or(0, |all| all.top)
+    pub fn highest(&mut self, from: Ordinal) -> i32 {
+        self.highest_within(from, from, from + (SPAN as u64 - 1))
     }
 
     /// The first place from `start` on at which the sum, which is `sum` before it, exceeds `limit`; else adds all of them to `sum`.

@@ -24,7 +24,7 @@ pub struct Plan {
 
 impl Plan {
     /// Whether there is a place in this span of launches, both ends among it, none of which is before `front`.
-    pub fn has_place(&self, front: Ordinal, first: Ordinal, last: Ordinal) -> bool {
+    pub fn has_place(&mut self, front: Ordinal, first: Ordinal, last: Ordinal) -> bool {
         first > last || self.resting + self.taken.highest_within(front, first, last) < self.places
     }
 
@@ -36,6 +36,12 @@ impl Plan {
             Some(since) if in_place && since <= at => self.taken.add(since, times),
             _ => self.taken.add(at, times),
         }
+    }
+
+    /// A rest in place that was noted to begin at launch `since`, before a use at this launch, began before all launches there are.
+    pub fn opens(&mut self, since: Ordinal, at: Ordinal) {
+        self.taken.add(since.min(at), -1);
+        self.resting += 1;
     }
 
     /// Memory it takes.
@@ -54,11 +60,11 @@ mod tests {
         plan.note(None, 10, false, 1);
         plan.note(Some(11), 14, true, 1);
         plan.note(Some(15), 20, false, 1);
-        let free = |plan: &Plan| (9..22).filter(|&at| plan.has_place(9, at, at)).collect::<Vec<_>>();
-        assert_eq!(free(&plan), [9, 15, 16, 17, 18, 19, 21]);
+        let free = |plan: &mut Plan| (9..22).filter(|&at| plan.has_place(9, at, at)).collect::<Vec<_>>();
+        assert_eq!(free(&mut plan), [9, 15, 16, 17, 18, 19, 21]);
         assert!(plan.has_place(9, 15, 19) && !plan.has_place(9, 15, 20));
         plan.note(Some(11), 14, true, -1);
         plan.note(None, 14, true, 1);
-        assert_eq!(free(&plan), [15, 16, 17, 18, 19, 21]);
+        assert_eq!(free(&mut plan), [15, 16, 17, 18, 19, 21]);
     }
 }

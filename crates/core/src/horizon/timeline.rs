@@ -21,9 +21,11 @@
 //! Not here: what launches use (`correlate`), what follows from it (`policy::horizon`).
 
 mod rests;
+mod uses;
 
 use std::collections::VecDeque;
 
+use self::uses::{Chain, NIL, Use};
 use super::need::{Need, Ordinal};
 use super::plan::Plan;
 use crate::residency::{Handle, Ticket};
@@ -37,9 +39,6 @@ pub const MOST_USES: usize = 1 << 22;
 
 /// The distance of two launches that follow each other, in tickets: room for strays between them.
 pub const STRIDE: u64 = 1 << 20;
-
-/// A use that is none.
-const NIL: u32 = u32::MAX;
 
 /// What a launch does with a block, as far as is known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
@@ -62,22 +61,6 @@ impl Does {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Use {
-    at: Handle,
-    point: Ticket,
-    /// That of the point, or [`NIL`].
-    exec: u32,
-    does: Does,
-    /// Whether the rest before it is spent in place, as planned.
-    in_place: bool,
-    /// Of the same block.
-    before: u32,
-    after: u32,
-    /// The next of the same point; of a vacant one the next vacant one.
-    beside: u32,
-}
-
 /// A launch.
 #[derive(Debug)]
 pub struct Point {
@@ -91,14 +74,6 @@ pub struct Point {
     /// Blocks it is not taken to need, to see whether it does.
     pub left_out: Vec<UmBlock>,
     first: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Chain {
-    first: u32,
-    last: u32,
-    /// Whether the block has no place now.
-    absent: bool,
 }
 
 /// How manieth a point is, until points are added or go.
@@ -278,33 +253,6 @@ impl Timeline {
         before == NIL
     }
 
-    /// Notes, so many times, where a use and the rest before it take places. Where it fills its block anew, what was in there ended with the use before: between the two nobody needs its place.
-    fn weigh(&mut self, id: u32, times: i32) {
-        let Some(&Use { point, does, in_place, before, .. }) = self.uses.get(id as usize) else { return };
-        let since = self.uses.get(before as usize).map(|before| ordinal(before.point) + 1);
-        let fills = does == Does::Fills;
-        self.plan.note(since, ordinal(point), in_place, times);
-        if let Some(since) = since.filter(|_| fills) {
-            for curve in [&mut self.need, &mut self.births] {
-                curve.add(since, -times);
-                curve.add(ordinal(point), times);
-            }
-        }
-    }
-
-    /// A use does this, too. Returns whether that is news.
-    fn does_more(&mut self, id: u32, does: Does) -> bool {
-        let before = self.uses[id as usize].does;
-        if before >= does {
-            return false;
-        }
-        self.weigh(id, -1);
-        let same = &mut self.uses[id as usize];
-        (same.does, same.in_place) = (does, same.in_place && does != Does::Fills);
-        self.weigh(id, 1);
-        true
-    }
-
     /// What launches of this execution ID do with the block.
     pub fn learn(&mut self, at: Handle, exec: ExecId, does: Does) {
         let mut id = self.first(at);
@@ -332,68 +280,6 @@ impl Timeline {
             id = after;
         }
         None
-    }
-
-    fn chain(&mut self, at: Handle) -> &mut Chain {
-        if self.chains.len() <= at.index() {
-            self.chains.resize(at.index() + 1, Chain { first: NIL, last: NIL, absent: false });
-        }
-        &mut self.chains[at.index()]
-    }
-
-    fn first(&self, at: Handle) -> u32 {
-        self.chains.get(at.index()).map_or(NIL, |chain| chain.first)
-    }
-
-    fn is_after(&self, id: u32, ticket: Ticket) -> bool {
-        id != NIL && self.uses[id as usize].point > ticket
-    }
-
-    fn put(&mut self, new: Use) -> u32 {
-        self.live += 1;
-        if self.vacant == NIL {
-            self.uses.push(new);
-            return u32::try_from(self.uses.len() - 1).expect("memory would end before");
-        }
-        let id = self.vacant;
-        self.vacant = std::mem::replace(&mut self.uses[id as usize], new).beside;
-        id
-    }
-
-    /// Takes a use out of its block's chain, and its place back.
-    fn unlink(&mut self, id: u32) -> Handle {
-        let Use { at, before, after, .. } = self.uses[id as usize];
-        self.weigh(id, -1);
-        self.weigh(after, -1);
-        match before {
-            NIL => self.chains[at.index()].first = after,
-            before => self.uses[before as usize].after = after,
-        }
-        match after {
-            NIL => self.chains[at.index()].last = before,
-            after => self.uses[after as usize].before = before,
-        }
-        self.weigh(after, 1);
-        self.uses[id as usize].beside = self.vacant;
-        self.vacant = id;
-        self.live -= 1;
-        at
-    }
-
-    /// Ends every use of a point.
-    fn unlink_all(&mut self, mut id: u32, mut gone: impl FnMut(Handle)) {
-        while id != NIL {
-            let beside = self.uses[id as usize].beside;
-            // A freed block's use is in no chain any more.
-            if self.uses[id as usize].point != GONE {
-                gone(self.unlink(id));
-            } else {
-                self.uses[id as usize].beside = self.vacant;
-                self.vacant = id;
-                self.live -= 1;
-            }
-            id = beside;
-        }
     }
 
     /// Takes the first point away if its launch is among those up to `over`. `gone` hears of each block it used.
@@ -435,16 +321,6 @@ impl Timeline {
         while self.skip(at) {}
     }
 
-    /// Takes a use out of its chain; its point loses it when it goes.
-    fn cut(&mut self, id: u32) {
-        let beside = self.uses[id as usize].beside;
-        let (vacant, live) = (self.vacant, self.live);
-        self.unlink(id);
-        (self.vacant, self.live) = (vacant, live);
-        self.uses[id as usize].beside = beside;
-        self.uses[id as usize].point = GONE;
-    }
-
     /// Memory it takes.
     pub fn bytes(&self) -> usize {
         self.need.bytes()
@@ -455,9 +331,6 @@ impl Timeline {
             + self.chains.capacity() * size_of::<Chain>()
     }
 }
-
-/// The point of a use that is none any more.
-const GONE: Ticket = Ticket(u64::MAX);
 
 /// Which launch ahead a ticket is of: strays count with the one before them.
 pub const fn ordinal(ticket: Ticket) -> Ordinal {

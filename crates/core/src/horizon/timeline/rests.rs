@@ -1,6 +1,7 @@
 //! Rests: what lies between two uses of a block. Whether it is spent in place, as planned ([`Plan`](crate::horizon::plan::Plan)), and whether a copy on the host is worth having for it.
 
-use super::{Does, NIL, Timeline, Use, ordinal};
+use super::uses::{NIL, Use};
+use super::{Does, Timeline, ordinal};
 use crate::horizon::need::Ordinal;
 use crate::residency::{Handle, Ticket};
 use crate::units::ExecId;
@@ -19,15 +20,17 @@ impl Timeline {
         if std::mem::replace(&mut self.chain(at).absent, !has) != has {
             return;
         }
-        let first = self.first(at);
-        self.weigh(first, -1);
-        if let Some(first) = self.uses.get_mut(first as usize) {
-            first.in_place = has && first.does != Does::Fills;
+        let id = self.first(at);
+        let Some(first) = self.uses.get(id as usize) else { return };
+        let in_place = has && first.does != Does::Fills;
+        if in_place != first.in_place {
+            self.weigh(id, -1);
+            self.uses[id as usize].in_place = in_place;
+            self.weigh(id, 1);
         }
-        self.weigh(first, 1);
     }
     /// Whether there is a place for a block from the use before to this one.
-    pub(super) fn has_place_until(&self, id: u32) -> bool {
+    pub(super) fn has_place_until(&mut self, id: u32) -> bool {
         let Use { at, point, does, before, .. } = self.uses[id as usize];
         let (front, until) = (ordinal(self.front()), ordinal(point));
         let since = self.uses.get(before as usize).map(|before| ordinal(before.point) + 1);
@@ -55,12 +58,12 @@ impl Timeline {
 
     /// Whether a block, once it has come back for its next use, rests again while so many new contents come that somebody must leave for them: with a copy on the host it can at
     /// once, if that use only reads it. Answers who uses it then, if that is not known.
-    pub fn rests_again(&self, at: Handle) -> Option<Option<ExecId>> {
+    pub fn rests_again(&mut self, at: Handle) -> Option<Option<ExecId>> {
         let first =
             self.uses.get(self.first(at) as usize).filter(|first| first.does <= Does::Reads && first.exec != NIL)?;
         let next = self.uses.get(first.after as usize).filter(|next| next.does != Does::Fills)?;
         let (front, back, until) = (ordinal(self.front()), ordinal(first.point), ordinal(next.point));
-        let highest = |last| self.births.highest_within(front, back, last);
+        let mut highest = |last| self.births.highest_within(front, back, last);
         let rests = until >= back + SHORT && highest(until) > highest(back) + BURST;
         rests.then(|| (first.does == Does::Uses).then_some(ExecId(first.exec)))
     }

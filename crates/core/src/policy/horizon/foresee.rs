@@ -5,8 +5,8 @@
 //! Not here: blocks that a table names and the program does not have yet. They are passed over, and fault.
 
 use super::{ENOUGH, Horizon, MOST_TRUST, STALE, STRAY, WALK, WRONG};
-use crate::correlate::Places;
 use crate::correlate::trail::Came;
+use crate::correlate::{Places, StableBlock};
 use crate::horizon::ranks::Class;
 use crate::horizon::timeline::{Does, Nth};
 use crate::known::Known;
@@ -94,23 +94,26 @@ impl Horizon {
     /// Notes what a launch uses: what is known of its execution ID, or what its arguments reach if it was issued.
     fn uses(&mut self, nth: Nth, exec: Option<ExecId>, seq: Option<LaunchSeq>, known: &mut Known) {
         let Known { residency, places, window, .. } = known;
-        let (timeline, habits) = (&mut self.timeline, &self.habits);
-        let mut add = |block| {
-            let does = exec.map_or(Does::Uses, |exec| habits.does(exec, block, places.number(block)));
-            if let Some(at) = residency.find(block)
-                && timeline.add(nth, at, does)
-            {
+        let (timeline, mut doing) = (&mut self.timeline, exec.map(|exec| self.habits.of(exec)));
+        let mut before = None;
+        let mut add = |block, number: Option<StableBlock>| {
+            let number = || number.or_else(|| places.number(block));
+            let does = doing.as_mut().map_or(Does::Uses, |doing| doing.with(block, number));
+            let Some(at) = residency.find_next(before, block) else { return };
+            before = Some(at);
+            if timeline.add(nth, at, does) {
                 residency.note(at);
             }
         };
         let table = exec.and_then(|exec| self.learner.tables.blocks_mut(exec)).filter(|table| table.is_settled());
         let is_known = match (table, seq.and_then(|seq| window.get(seq))) {
             (Some(table), _) => {
-                table.chain().iter().filter_map(|number| places.block(number)).for_each(&mut add);
+                let blocks = table.chain().iter().filter_map(|number| Some((places.block(number)?, number)));
+                blocks.for_each(|(block, number)| add(block, Some(number)));
                 true
             }
             (None, Some(launch)) => {
-                launch.blocks().for_each(&mut add);
+                launch.blocks().for_each(|block| add(block, None));
                 true
             }
             (None, None) => false,

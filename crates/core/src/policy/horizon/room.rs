@@ -35,7 +35,7 @@ impl Horizon {
     }
 
     /// The first launch by which somebody must have left, so that this many places are left free.
-    pub(super) fn over(&self, spare: usize, known: &Known) -> Option<Ordinal> {
+    pub(super) fn over(&mut self, spare: usize, known: &Known) -> Option<Ordinal> {
         self.timeline.need.first_over(ordinal(self.timeline.front()), self.places(known) - signed(spare))
     }
 
