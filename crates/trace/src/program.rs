@@ -3,6 +3,9 @@
 //! The iteration repeats unchanged. Between two kernels lies a *gap*; gap `k` is before kernel `k`. An intermediate lives from the first kernel
 //! that names it to the last (`LO..=HI`), anew in each iteration: it is dead otherwise, and its bytes are worth nothing. A global lives
 //! always; its next use after the last is its first in the next iteration.
+//!
+//! A program may *hold* an intermediate longer than it uses it: until it says that the memory is free, whoever moves tensors beneath it cannot know that its
+//! bytes are worth nothing. Planners, who know the future, do not care; a limit for those who do not know it does.
 
 mod from_events;
 mod live;
@@ -74,6 +77,8 @@ pub struct Program {
     tensors: Vec<Tensor>,
     /// By tensor: the kernels that touch it, ascending.
     uses: Vec<Vec<u32>>,
+    /// By tensor: the last kernel launched before it is handed back, if it is held that long.
+    holds: Vec<Option<u32>>,
 }
 
 /// What is wrong with a program.
@@ -120,7 +125,20 @@ impl Program {
                 uses.push(number);
             }
         }
-        Ok(Self { kernels, tensors, uses })
+        let holds = vec![None; tensors.len()];
+        Ok(Self { kernels, tensors, uses, holds })
+    }
+
+    /// The same, and the program holds on to tensors: by tensor the last kernel that it launches before it hands the memory back. Kernels are
+    /// numbered on through the next iteration. Nothing is held longer than until it is made anew. Tensors past the end of the list are not held.
+    #[must_use]
+    pub fn with_holds(mut self, holds: impl IntoIterator<Item = Option<u32>>) -> Self {
+        let next = u32::try_from(self.kernels.len()).unwrap_or(u32::MAX);
+        for ((hold, uses), told) in self.holds.iter_mut().zip(&self.uses).zip(holds) {
+            let most = uses.first().map(|first| first.saturating_add(next - 1));
+            *hold = told.map(|told| most.map_or(told, |most| told.min(most)));
+        }
+        self
     }
 
     /// Its kernels, in the order of launches.
@@ -153,6 +171,14 @@ impl Program {
     #[must_use]
     pub fn uses(&self, id: TensorId) -> &[u32] {
         &self.uses[id.index()]
+    }
+    /// The last kernel launched before the program hands its memory back, if it is known to hold it that long. `k` kernels and more is in the next iteration.
+    ///
+    /// # Panics
+    /// If it is of another program.
+    #[must_use]
+    pub fn hold(&self, id: TensorId) -> Option<u32> {
+        self.holds[id.index()]
     }
     /// From its first use to its last, if any kernel touches it.
     #[must_use]

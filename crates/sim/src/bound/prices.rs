@@ -10,7 +10,7 @@
 //! only get lower. Prices are fixed point, [`ONE`] being one nanosecond (for a byte).
 
 use super::Limits;
-use super::steps::{Steps, Story, Version};
+use super::steps::{Away, Steps, Story, Version};
 use crate::tiers::Rate;
 use deepum_core::units::Nanos;
 
@@ -94,7 +94,7 @@ impl Prices {
     /// The least that a byte of this version can pay, less what it earns; and how.
     ///
     /// Backwards: a byte whose copy is there takes from each idle time the best that it offers, on its own. From the one in which the copy is
-    /// made it takes what is left of it then.
+    /// made it takes what is left of it then. One from which nothing comes back it takes to its end.
     fn best(&self, version: &Version) -> (i64, Story) {
         let steps = self.room.len();
         let (mut least, mut story) = (0i64, (None, None, 0));
@@ -102,17 +102,19 @@ impl Prices {
         for (number, idle) in version.idles.iter().enumerate().rev() {
             let begin = if number == 0 { version.copied } else { Some(version.idles[number - 1].to + 1) };
             let begin = begin.unwrap_or(idle.from).min(idle.from);
-            let (mut fetch, mut pays, mut away) = (None, 0, None);
+            let mut fetch = (!idle.returns).then(|| (-self.before[idle.to + 1], idle.to));
+            let (mut pays, mut away) = (0, None);
             for step in (begin..=idle.to).rev() {
                 if step >= idle.from {
                     (pays, away) = match fetch {
                         Some((price, last)) if price + self.before[step + 1] < 0 => {
-                            (price + self.before[step + 1], Some((step + 1, last)))
+                            let away = Away { first: step + 1, last, returns: idle.returns };
+                            (price + self.before[step + 1], Some(away))
                         }
                         _ => (0, None),
                     };
                     let price = self.into[step % steps] - self.before[step + 1];
-                    if fetch.is_none_or(|(least, _)| price < least) {
+                    if idle.returns && fetch.is_none_or(|(least, _)| price < least) {
                         fetch = Some((price, step));
                     }
                 }

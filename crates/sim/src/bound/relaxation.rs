@@ -11,7 +11,7 @@
 
 use super::Limits;
 use super::prices::{Prices, Wish};
-use super::steps::{Steps, Story};
+use super::steps::{Away, Steps, Story};
 use clarabel::algebra::CscMatrix;
 use clarabel::solver::{DefaultSettings, DefaultSolver, IPSolver, NonnegativeConeT, ZeroConeT};
 use deepum_core::units::Nanos;
@@ -127,8 +127,10 @@ impl Master<'_> {
             if let Some(step) = story.copied {
                 entries.push((rows.leaves + self.piece(step), column, self.fastest() / self.limits.d2h.0 as f64));
             }
-            for &(first, last) in &story.away {
-                entries.push((rows.comes + self.piece(last), column, self.fastest() / self.limits.h2d.0 as f64));
+            for &Away { first, last, returns } in &story.away {
+                if returns {
+                    entries.push((rows.comes + self.piece(last), column, self.fastest() / self.limits.h2d.0 as f64));
+                }
                 // Row 0 says what is away there; the others, how much more is than at the beginning before.
                 if first % steps == 0 || first / steps != last / steps {
                     entries.push((0, column, -1.0));

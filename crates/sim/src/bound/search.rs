@@ -85,7 +85,7 @@ struct Masks {
     /// What comes to be in it.
     makes: u32,
     writes: u32,
-    /// What nobody needs after it.
+    /// What nobody needs after it, and the program does not hold.
     ends: u32,
 }
 
@@ -108,11 +108,17 @@ impl Search {
                     masks.writes |= bit;
                 }
                 let next = uses.get(place + 1).or(uses.first().filter(|_| global));
-                if next.is_none_or(|&next| overwrites(next)) {
+                if next.is_some_and(|&next| overwrites(next)) {
                     masks.ends |= bit;
                 }
             }
             kernels.push(masks);
+        }
+        for id in program.ids().filter(|&id| program.tensor(id).life == Life::Intermediate) {
+            if let Some(&last) = program.uses(id).last() {
+                let end = program.hold(id).map_or(last, |hold| hold.max(last)) as usize % kernels.len();
+                kernels[end].ends |= 1 << id.0;
+            }
         }
         let tensors = u32::try_from(program.tensors().len()).unwrap();
         Self { kernels, units: u32::try_from(units).unwrap(), copies_kept, tensors }

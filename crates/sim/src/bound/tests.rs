@@ -143,12 +143,33 @@ fn what_cannot_be_is_said() {
     assert!(matches!(bound(&huge, &limits(2, true)), Err(BoundError::TooLarge { unit: "bytes", .. })));
 }
 
-/// Two to five kernels of one or two ticks that touch up to two of four tensors, some of them global; and as many units of memory as the
-/// largest kernel needs.
+#[test]
+fn what_is_held_takes_room_or_leaves_and_need_not_come_back() {
+    // Kernel 0 makes tensor 0 and kernel 2 tensor 1, and nobody uses them again. Room for one: if 0 is held over kernel 2 it leaves before that, which takes three
+    // ticks, one of them beside kernel 1.
+    let kernels: &[(u64, &[u32], &[u32])] = &[(1, &[], &[0]), (1, &[], &[]), (1, &[], &[1])];
+    let alone = program(0, 2, kernels);
+    let mut limits = limits(1, true);
+    limits.d2h = slower(limits.d2h, 3);
+    for (hold, ticks) in [(None, 3), (Some(1), 3), (Some(2), 5)] {
+        for copies_kept in [false, true] {
+            let bound = bound(&alone.clone().with_holds([hold]), &Limits { copies_kept, ..limits }).unwrap();
+            assert!(is(bound.time, ticks), "{hold:?} {bound:?}");
+        }
+    }
+    assert_eq!(best(&alone.clone().with_holds([Some(2)]), 1, true), Some(3.0));
+    // If 1 is held over the mark, too, and over kernels 0 and 1 of the next iteration, it leaves between two iterations.
+    let over = alone.with_holds([Some(2), Some(4)]);
+    assert!(is(bound(&over, &limits).unwrap().time, 8));
+}
+
+/// Two to five kernels of one or two ticks that touch up to two of four tensors, some of them global, the others held for a while; and as many units of memory
+/// as the largest kernel needs.
 fn any_case() -> impl Strategy<Value = (Program, u64)> {
     let touches = proptest::collection::btree_map(0u32..4, 1u8..4, 1..=2);
     let kernels = proptest::collection::vec((1u64..=2, touches), 2..=5);
-    (0usize..=4, kernels).prop_map(|(globals, kernels)| {
+    let holds = proptest::collection::vec(proptest::option::of(0u32..10), 4);
+    (0usize..=4, kernels, holds).prop_map(|(globals, kernels, holds)| {
         let units = kernels.iter().map(|(_, touches)| touches.len() as u64).max().unwrap();
         let ids = |touches: &BTreeMap<u32, u8>, way: u8| -> Vec<u32> {
             touches.iter().filter(|(_, ways)| *ways & way != 0).map(|(&id, _)| id).collect()
@@ -156,7 +177,7 @@ fn any_case() -> impl Strategy<Value = (Program, u64)> {
         let kernels: Vec<_> =
             kernels.iter().map(|(ticks, touches)| (*ticks, ids(touches, 1), ids(touches, 2))).collect();
         let kernels: Vec<_> = kernels.iter().map(|(ticks, reads, writes)| (*ticks, &reads[..], &writes[..])).collect();
-        (program(globals, 4, &kernels), units)
+        (program(globals, 4, &kernels).with_holds(holds), units)
     })
 }
 

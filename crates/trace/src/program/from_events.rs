@@ -8,9 +8,10 @@
 //! - A kernel is a launch or copy, in the order of issue, whatever its stream. Without its time, or what it touches, there is no program.
 //! - A tensor is what a PT block holds from being handed out to being taken back; an allocation from which nothing is handed out is one, too. Only
 //!   those that are touched count.
-//! - It is a *global* if it is there before the iteration and still there after, an *intermediate* if the iteration makes it. If it is there
-//!   before, is touched, and goes, then its contents pass from one iteration to the next in another tensor each time, which no [`Program`]
-//!   can say: refused. Marks are better where nothing but what stays passes them.
+//! - It is a *global* if it is there before the iteration and still there after, an *intermediate* if the iteration makes it. What is there before,
+//!   is touched, and goes is called an intermediate, too: that its contents came from the iteration before is left out.
+//! - A PT block is *held* until it is taken back: over all launches before that. One that passes the mark is held over those of the next iteration up to where
+//!   its place is taken back there, or touched. Not held is what allocations are, and where memory is freed in the iteration, since a host far ahead frees it early.
 //! - A write of a whole tensor, but for what PyTorch rounds up, needs nothing of what was there; any other may.
 //! - Touched bytes in no tensor hold nothing that matters, and are left out.
 //!
@@ -21,6 +22,7 @@ use super::pieces::{Part, by_pieces};
 use super::{Kernel, Life, Program, ProgramError, Tensor, TensorId};
 use crate::event::{Access, Event, Record, Touch};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchSeq, Nanos};
+use std::collections::BTreeMap;
 
 /// PyTorch's caching allocator hands out multiples of this.
 const ROUNDING: Bytes = Bytes(512);
@@ -36,17 +38,20 @@ pub struct Recorded {
     pub places: Vec<AddrRange>,
     /// The tensors of the PT blocks that were handed out in the iteration, in order; nothing for one that was never touched.
     pub births: Vec<Option<TensorId>>,
+    /// By tensor: whether it was there before the iteration.
+    before: Vec<bool>,
     /// What the kernels touch of them.
     parts: Vec<Part>,
 }
 
 impl Recorded {
-    /// The same iteration with no more touched than is: a tensor is cut into pieces where touches begin or end, and each piece that is touched is a tensor.
+    /// The same iteration with no more touched than is, and with all that is needed by those who do not know the program: a tensor is cut into pieces where
+    /// touches begin or end, and each piece that is touched is a tensor. What is overwritten while it is held counts as read.
     ///
     /// # Errors
     /// More pieces than tensors can have numbers.
     pub fn by_pieces(&self) -> Result<Program, ProgramError> {
-        by_pieces(&self.program, &self.parts)
+        by_pieces(&self.program, &self.before, &self.parts)
     }
 }
 
@@ -69,16 +74,6 @@ pub enum FromEventsError<E> {
         what: &'static str,
         /// Which launch.
         place: u64,
-    },
-    /// Contents pass from an iteration to the next in another tensor each time.
-    #[error(
-        "the tensor of {} bytes at {:?} is from the iteration before, is touched, and goes; what passes a mark must stay",
-        tensor.len.0,
-        tensor.start
-    )]
-    Passes {
-        /// Where it is.
-        tensor: AddrRange,
     },
     /// There are no kernels in the iteration, or too many.
     #[error("the last iteration: {0}")]
@@ -105,7 +100,8 @@ struct Recording {
     names: Vec<Box<str>>,
     places: u64,
     marks: u64,
-    live: Live<()>,
+    /// Whether they are PT blocks.
+    live: Live<bool>,
     /// The iteration that ended last, and the one that goes on.
     last: Option<Iteration>,
     current: Option<Iteration>,
@@ -115,8 +111,8 @@ struct Recording {
 struct Iteration {
     /// The place of its first launch.
     first: u64,
-    /// What there was before it.
-    before: Vec<AddrRange>,
+    /// What there was before it, and whether as a PT block.
+    before: Vec<(AddrRange, bool)>,
     steps: Vec<Step>,
     /// Where in the steps each launch is.
     launches: Vec<usize>,
@@ -128,7 +124,11 @@ enum Step {
         range: AddrRange,
         handed_out: bool,
     },
-    Ends(AddrRange),
+    /// Taken back as a PT block, or `freed`.
+    Ends {
+        range: AddrRange,
+        freed: bool,
+    },
     Launch {
         name: Option<usize>,
         touches: Option<Vec<Touch>>,
@@ -142,10 +142,8 @@ impl Recording {
             Event::Name { name } => self.names.push(name),
             Event::Alloc { range } => self.begins(range, false),
             Event::PtBlock { range, active: true } => self.begins(range, true),
-            Event::Free { range } | Event::PtBlock { range, active: false } => {
-                self.live.remove(range);
-                self.step(Step::Ends(range));
-            }
+            Event::Free { range } => self.ends(range, true),
+            Event::PtBlock { range, active: false } => self.ends(range, false),
             Event::Launch(launch) => self.launch(Some(launch.kernel.0 as usize), None),
             Event::Copy { from, to, .. } => {
                 let touch = |access| move |range| Touch { range, access, phase: 0 };
@@ -165,7 +163,7 @@ impl Recording {
             Event::Wait { .. } | Event::Lost { .. } => {}
             Event::Iteration => {
                 self.marks += 1;
-                let before = self.live.ranges().collect();
+                let before = self.live.all().map(|(range, &handed_out)| (range, handed_out)).collect();
                 let next = Iteration { first: self.places + 1, before, steps: Vec::new(), launches: Vec::new() };
                 self.last = self.current.replace(next);
             }
@@ -173,8 +171,12 @@ impl Recording {
     }
 
     fn begins(&mut self, range: AddrRange, handed_out: bool) {
-        self.live.insert(range, ());
+        self.live.insert(range, handed_out);
         self.step(Step::Begins { range, handed_out });
+    }
+    fn ends(&mut self, range: AddrRange, freed: bool) {
+        self.live.remove(range);
+        self.step(Step::Ends { range, freed });
     }
     fn step(&mut self, step: Step) {
         if let Some(iteration) = &mut self.current {
@@ -204,28 +206,38 @@ struct Resolver {
     held: Vec<Held>,
     tensors: Vec<usize>,
     parts: Vec<Part>,
+    freed: Vec<AddrRange>,
 }
 
-/// A PT block from being handed out to being taken back.
+/// A PT block from being handed out to being taken back, or an allocation.
 struct Held {
     range: AddrRange,
+    handed_out: bool,
     before: bool,
     gone: bool,
+    /// How many launches came before it was taken back as it was handed out.
+    back: Option<u32>,
     tensor: Option<TensorId>,
+    /// The first launch that touches it.
+    first: u32,
 }
 
 impl Resolver {
     fn program<E>(mut self, iteration: Iteration, names: &[Box<str>]) -> Result<Recorded, FromEventsError<E>> {
-        iteration.before.into_iter().for_each(|range| self.begins(range, true));
+        iteration.before.into_iter().for_each(|(range, handed_out)| self.begins(range, handed_out, true));
         let mut kernels = Vec::with_capacity(iteration.launches.len());
         let mut births = Vec::new();
         for step in iteration.steps {
             match step {
                 Step::Begins { range, handed_out } => {
                     births.extend(handed_out.then_some(self.held.len()));
-                    self.begins(range, false);
+                    self.begins(range, handed_out, false);
                 }
-                Step::Ends(range) => self.ends(range),
+                Step::Ends { range, freed } => {
+                    let launched = u32::try_from(kernels.len()).unwrap_or(u32::MAX);
+                    self.freed.extend(freed.then_some(range));
+                    self.ends(range, (!freed).then_some(launched));
+                }
                 Step::Launch { name, touches, time } => {
                     let place = iteration.first + kernels.len() as u64;
                     let unknown = |what| FromEventsError::Unknown { what, place };
@@ -237,31 +249,55 @@ impl Resolver {
                 }
             }
         }
-        let held = self.tensors.iter().map(|index| &self.held[*index]);
-        let mut tensors = Vec::with_capacity(self.tensors.len());
-        for held in held.clone() {
-            let life = match (held.before, held.gone) {
-                (true, true) => return Err(FromEventsError::Passes { tensor: held.range }),
-                (true, false) => Life::Global,
-                (false, _) => Life::Intermediate,
-            };
-            tensors.push(Tensor { size: held.range.len, life });
-        }
-        let places = held.map(|held| held.range).collect();
-        let births = births.into_iter().map(|index: usize| self.held[index].tensor).collect();
-        Ok(Recorded { program: Program::new(kernels, tensors)?, places, births, parts: self.parts })
+        let launches = u32::try_from(kernels.len()).map_err(|_| ProgramError::TooMany(kernels.len()))?;
+        let held = || self.tensors.iter().map(|index| &self.held[*index]);
+        let life = |held: &Held| if held.before && !held.gone { Life::Global } else { Life::Intermediate };
+        let tensors = held().map(|held| Tensor { size: held.range.len, life: life(held) }).collect();
+        Ok(Recorded {
+            program: Program::new(kernels, tensors)?.with_holds(self.holds(launches)),
+            places: held().map(|held| held.range).collect(),
+            births: births.into_iter().map(|index: usize| self.held[index].tensor).collect(),
+            before: held().map(|held| held.before).collect(),
+            parts: self.parts,
+        })
     }
 
-    fn begins(&mut self, range: AddrRange, before: bool) {
+    /// By tensor: the last launch before its memory was taken back, if it is certain that nobody could throw its contents away before that.
+    fn holds(&self, launches: u32) -> Vec<Option<u32>> {
+        let passed: BTreeMap<DevAddr, &Held> =
+            self.held.iter().filter(|held| held.before && held.gone).map(|held| (held.range.start, held)).collect();
+        let hold = |index: &usize| {
+            let held = &self.held[*index];
+            let overlaps = |freed: &AddrRange| freed.start < held.range.end() && held.range.start < freed.end();
+            let stays = held.before && !held.gone;
+            if stays || !held.handed_out || self.freed.iter().any(overlaps) {
+                return None;
+            }
+            let over = match (held.gone, passed.get(&held.range.start)) {
+                (true, _) => held.back?,
+                (false, Some(next)) if next.handed_out && next.range == held.range => {
+                    launches.checked_add(if next.tensor.is_some() { next.first } else { next.back.unwrap_or(0) })?
+                }
+                (false, _) => launches,
+            };
+            over.checked_sub(1)
+        };
+        self.tensors.iter().map(hold).collect()
+    }
+
+    fn begins(&mut self, range: AddrRange, handed_out: bool, before: bool) {
         let index = self.held.len();
-        self.held.push(Held { range, before, gone: false, tensor: None });
+        self.held.push(Held { range, handed_out, before, gone: false, back: None, tensor: None, first: 0 });
         for gone in self.live.insert(range, index) {
             self.held[gone].gone = true;
         }
     }
-    fn ends(&mut self, range: AddrRange) {
+    /// `launched`: how many launches came before, where it is a PT block that is taken back.
+    fn ends(&mut self, range: AddrRange, launched: Option<u32>) {
         for gone in self.live.remove(range) {
-            self.held[gone].gone = true;
+            let held = &mut self.held[gone];
+            held.gone = true;
+            held.back = launched.filter(|_| held.range == range);
         }
     }
 
@@ -276,6 +312,7 @@ impl Resolver {
                     None => TensorId(u32::try_from(count).map_err(|_| ProgramError::TooMany(count))?),
                 };
                 if held.tensor.replace(tensor).is_none() {
+                    held.first = number;
                     self.tensors.push(*index);
                 }
                 let mut push = |list: fn(&mut Kernel) -> &mut Vec<TensorId>| {

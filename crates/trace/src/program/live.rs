@@ -33,9 +33,9 @@ impl<T> Live<T> {
         let pieces = self.0.range(..end).rev().map(|(start, (len, what))| (AddrRange::new(*start, *len), what));
         pieces.take_while(move |(piece, _)| piece.end() > range.start && !range.is_empty())
     }
-    /// Where all pieces are, lowest first.
-    pub(super) fn ranges(&self) -> impl Iterator<Item = AddrRange> {
-        self.0.iter().map(|(start, (len, _))| AddrRange::new(*start, *len))
+    /// All pieces, lowest first.
+    pub(super) fn all(&self) -> impl Iterator<Item = (AddrRange, &T)> {
+        self.0.iter().map(|(start, (len, what))| (AddrRange::new(*start, *len), what))
     }
 }
 
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(over, ["b", "a"]);
         assert_eq!((live.overlapping(range(20, 0)).count(), live.overlapping(range(40, 9)).count()), (0, 0));
         assert_eq!(live.insert(range(25, 10), "d"), ["c", "b"]);
-        assert_eq!(live.ranges().collect::<Vec<_>>(), [range(10, 10), range(25, 10)]);
+        assert_eq!(live.all().map(|(piece, _)| piece).collect::<Vec<_>>(), [range(10, 10), range(25, 10)]);
         assert_eq!(live.remove(range(0, 26)), ["d", "a"]);
     }
 }

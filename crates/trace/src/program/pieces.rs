@@ -4,8 +4,14 @@
 //! whole tensors, that is so, but nobody has to have the rest on the GPU, and a lower bound must not say so.
 //! Idea: a tensor is cut wherever a touch begins or ends, and its *pieces* are the tensors of the program. What no kernel touches is nothing. A table of which many rows
 //! are looked up would be cut into too many: then only who touches all of it touches it, and look-ups need nothing.
+//!
+//! Leaving out a touch must not make anything harder. Where some were left out before the first that is kept, because they are look-ups or of the iteration before, the contents
+//! may have a copy on the host by then, made after a write that is not in the program; so such a piece begins with the first kernel that writes it.
+//!
+//! And a program that overwrites what it holds says so to nobody: whoever moves memory beneath it brings back what will be overwritten, too. So all but the
+//! first use of an intermediate count as reads.
 
-use super::{Kernel, Program, ProgramError, Tensor, TensorId};
+use super::{Kernel, Life, Program, ProgramError, Tensor, TensorId};
 use crate::event::Access;
 use deepum_core::units::Bytes;
 
@@ -43,11 +49,11 @@ impl Cuts {
     }
 }
 
-/// This program by pieces.
+/// This program by pieces. `before`: by tensor, whether it was there before the iteration.
 ///
 /// # Errors
 /// Too many pieces to have numbers.
-pub(super) fn by_pieces(program: &Program, parts: &[Part]) -> Result<Program, ProgramError> {
+pub(super) fn by_pieces(program: &Program, before: &[bool], parts: &[Part]) -> Result<Program, ProgramError> {
     let mut at = vec![Vec::new(); program.tensors().len()];
     for part in parts {
         at[part.tensor.index()].extend([part.from, part.to]);
@@ -55,27 +61,33 @@ pub(super) fn by_pieces(program: &Program, parts: &[Part]) -> Result<Program, Pr
     let mut cuts: Vec<Cuts> = at.into_iter().zip(program.tensors()).map(|(at, of)| Cuts::new(at, of.size)).collect();
     let bare = |kernel: &Kernel| Kernel { reads: Vec::new(), writes: Vec::new(), ..kernel.clone() };
     let mut kernels: Vec<Kernel> = program.kernels().iter().map(bare).collect();
-    let mut tensors = Vec::new();
+    let (mut tensors, mut holds) = (Vec::new(), Vec::new());
     for part in parts {
         let of = program.tensor(part.tensor);
         let Cuts { at, is_rough, numbers } = &mut cuts[part.tensor.index()];
         if *is_rough && (part.from, part.to) != (Bytes::ZERO, of.size) {
             continue;
         }
+        let is_global = of.life == Life::Global;
+        let is_cut_off = !is_global && (*is_rough || before[part.tensor.index()]);
         let kernel = &mut kernels[part.kernel as usize];
         let touched = at.partition_point(|&cut| cut < part.from)..at.partition_point(|&cut| cut < part.to);
         for piece in touched {
+            if numbers[piece].is_none() && is_cut_off && !part.access.writes() {
+                continue;
+            }
+            let is_needed = part.access.reads() || is_global || numbers[piece].is_some();
             let number = *numbers[piece].get_or_insert_with(|| {
                 tensors.push(Tensor { size: at[piece + 1] - at[piece], ..of });
+                holds.push(program.hold(part.tensor));
                 TensorId(u32::try_from(tensors.len() - 1).unwrap_or(u32::MAX))
             });
-            for (list, is_in) in [(&mut kernel.reads, part.access.reads()), (&mut kernel.writes, part.access.writes())]
-            {
+            for (list, is_in) in [(&mut kernel.reads, is_needed), (&mut kernel.writes, part.access.writes())] {
                 if is_in && !list.contains(&number) {
                     list.push(number);
                 }
             }
         }
     }
-    Program::new(kernels, tensors)
+    Ok(Program::new(kernels, tensors)?.with_holds(holds))
 }
