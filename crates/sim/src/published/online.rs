@@ -33,7 +33,7 @@ use deepum_trace::program::{Life, Program, TensorId};
 const GPU: Place = Place::Device(DeviceId(0));
 const STREAM: StreamSlot = StreamSlot(0);
 
-/// Launches that the program is ahead of the GPU at most: CUDA's queue (facts 10).
+/// Launches that the program is ahead of the GPU at most, where the core does not mind: about as many as CUDA lets it be.
 const QUEUE: u64 = 1024;
 
 /// One kernel as the program issues it.
