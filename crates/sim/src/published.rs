@@ -133,7 +133,8 @@ pub fn play(
     (0..iterations).map(|_| player.iteration()).collect()
 }
 
-/// Plays so many iterations by UM blocks under a policy of the core, which learns from one to the next.
+/// Plays so many iterations by UM blocks under a policy of the core, which learns from one to the next. One that fetches on and on as it faults, as `deepum_paper` does,
+/// may come to no end where a kernel needs nearly all of the GPU: what comes ahead pushes out what the kernel waits for, and that faults again.
 ///
 /// # Errors
 /// [`PublishedError`].

@@ -38,7 +38,7 @@ pub(super) enum Order {
 /// What has happened meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Happened {
-    /// The kernel needs it, and some of it was neither there to stay nor asked for.
+    /// The kernel needs it, and some of it was neither there to stay nor asked for: when the kernel began, or since, as it had to leave meanwhile.
     Faulted(TensorId),
     /// What was asked for of it has come from one of the places where it was; or it was there.
     Came(TensorId),

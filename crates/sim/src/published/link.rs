@@ -375,6 +375,7 @@ impl<'a, G: Guides> Batch<'a, G> {
         for (from, bytes) in Away::ALL.into_iter().zip(self.memory.asked_for(id)) {
             if bytes > Bytes::ZERO {
                 self.lanes[Lane::Faulted(from).index()].push_back(Waiting { id, bytes });
+                self.happened.push(Happened::Faulted(id));
             }
         }
     }

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | launches, hand-outs | the host takes no time, and is as far ahead as CUDA's queue or the core lets it |
 //! | the gate | a kernel does not start as long as the core says so and anything moves |
-//! | a fault | a kernel starts, and some of the block is neither there nor asked for |
+//! | a fault | a kernel starts, and some of the block is neither there nor asked for; or leaves meanwhile |
 //! | a fetch | it is asked for ahead |
 //! | an eviction | an order to leave, for the host or the SSD: where it is out first, since the core does not say |
 //! | a discard | its contents are forgotten, unless a tensor lives in it or what used it is not finished |

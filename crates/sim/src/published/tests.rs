@@ -248,7 +248,7 @@ proptest! {
         let program = Program::new(kernels.collect(), tensors.collect()).unwrap();
         let [gpu, host] = [gpu, host].map(|blocks| Bytes(blocks * UmBlock::SIZE.0));
         let world = World { gpu, host, right: Right { faults, dead, new }, ..world(0, 0) };
-        for policy in [PolicyName::Horizon, PolicyName::Deepum, PolicyName::DeepumPaper, PolicyName::NextBlock] {
+        for policy in [PolicyName::Horizon, PolicyName::Demand] {
             match play_core(&program, &[], &world, policy, 4) {
                 Err(PublishedError::TooLarge(_)) => {}
                 Err(stuck) => return Err(TestCaseError::fail(format!("{policy}: {stuck}"))),
