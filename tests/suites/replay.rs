@@ -98,7 +98,10 @@ fn mistakes_are_named_with_what_is_allowed() {
         (&[&trace, "--vary", "100%"], &["--vary", "from 0 % to less than 100 %"]),
         (&[&trace, "--put-right", "dead"], &["--put-right", "--gpu g10-compat only"]),
         (&[&trace, "--gpu", "g10-compat", "--link", "3"], &["g10-compat has its own", "link"]),
-        (&[&trace, "--gpu", "g10-compat", "--policy", "deepum"], &["deepum", "allowed are demand, deepum_plus"]),
+        (
+            &[&trace, "--gpu", "g10-compat", "--policy", "deepum"],
+            &["deepum", "allowed are demand, horizon, deepum_plus"],
+        ),
         (&["/dev/null", "--gpu", "g10-compat"], &["/dev/null", "G10's profiles only"]),
         // Two profiles are read at a time: either may be missed first.
         (&["--table", "/no/such"], &["/no/such/derived/SENet154/", "-tensors.config.gz", "No such file"]),
@@ -165,4 +168,19 @@ fn in_the_published_world_what_is_put_right_makes_demand_faster_one_by_one() {
     // The second iteration may be slower.
     assert!(seconds("demand", &["--put-right", "fastest"]) >= published);
     assert!(seconds("g10", &[]) < seconds("deepum_plus", &[]) && seconds("deepum_plus", &[]) < published);
+}
+
+#[test]
+fn in_the_published_world_horizon_learns_before_it_is_counted() {
+    let trace = excerpt();
+    let words = [&trace, "--json", "--gpu", "g10-compat:memory=6GiB", "--policy", "demand,horizon"];
+    let [demand, horizon] = [0, 1].map(|row| rows(&words)[row].clone());
+    let iterations = |row: &serde_json::Value| -> Vec<f64> {
+        let all = row["iterations"].as_array().expect("iterations");
+        all.iter().filter_map(serde_json::Value::as_f64).collect()
+    };
+    let all = iterations(&horizon);
+    assert_eq!((iterations(&demand).len(), all.len()), (2, 5));
+    assert_eq!(horizon["seconds"].as_f64(), all[3..].iter().copied().reduce(f64::min));
+    assert!(horizon["seconds"].as_f64() < demand["seconds"].as_f64(), "{horizon} {demand}");
 }

@@ -3,7 +3,8 @@
 //! Problem: G10's figures (MICRO'23, Figures 11 and 15) come from a simulator whose faults, evictions and link are not life's. To be compared with them, a policy
 //! has to be played by its rules.
 //! Idea: the rules as the code has them (G10's artifact, commit de2c8c6, `src/simulationEvents.cc`, `src/simulationComponents.cc`), but with bytes of whole tensors
-//! instead of pages one by one: which of a tensor's pages are where makes no difference to anything. What a policy decides comes in from outside ([`Guide`]).
+//! instead of pages one by one: which of a tensor's pages are where makes no difference to anything. What a policy decides comes in from outside ([`Guide`]); one of the core's is
+//! told what happens, and plays by UM blocks ([`online`]).
 //!
 //! A kernel begins when the one before ends; what it touches and nobody has asked for faults then. It ends when all is there, but not before its own time is over
 //! and the time that its faults are taken to cost ([`cost`]). The link works in batches of [`BATCH`], in a fixed order of queues ([`link`]). What arrived longest
@@ -23,13 +24,16 @@
 //!
 //! FlashNeuron, G10-GDS and G10-Host are not played by these rules there, nor here: [`whole`].
 //!
-//! Not here: UM blocks, the host's calls, launch queues. The replay has these.
+//! Not here: what calls take, and what the host does between them. The replay has that.
 
+mod blocks;
 mod cost;
 pub mod g10;
 mod guide;
 mod link;
 mod memory;
+mod online;
+mod player;
 #[cfg(test)]
 mod tests;
 pub mod whole;
@@ -37,15 +41,16 @@ pub mod whole;
 pub use guide::Guide;
 
 use crate::planner::play::Played;
-use crate::planner::schedule::{TooLarge, touched};
+use crate::planner::schedule::TooLarge;
 use crate::tiers::Rate;
-use cost::Faulted;
-use deepum_core::units::{Bytes, Nanos};
+use blocks::Blocks;
+use deepum_core::policy::PolicyName;
+use deepum_core::units::Bytes;
 use deepum_trace::g10::FaultCost;
-use deepum_trace::program::{Program, TensorId};
-use guide::{Guided, Order};
-use link::{Lane, Link};
-use memory::{Away, Memory};
+use deepum_trace::program::{Program, ProgramError};
+use guide::Guided;
+use online::Online;
+use player::Player;
 
 /// What the link carries at once, each way: 50 pages of 4 KiB.
 pub const BATCH: Bytes = Bytes::kib(200);
@@ -93,6 +98,9 @@ pub enum PublishedError {
     /// It can run nowhere.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
+    /// It has too many UM blocks.
+    #[error(transparent)]
+    Blocks(#[from] ProgramError),
     /// Memory is in pieces, and none is as large.
     #[error("kernel {kernel} finds no {bytes} in one piece, and nothing that moves will make room")]
     NoPiece {
@@ -120,99 +128,25 @@ pub fn play(
     guide: Guide<'_>,
     iterations: u32,
 ) -> Result<Vec<Played>, PublishedError> {
-    touched(program, world.gpu)?;
-    let mut player = Player {
-        program,
-        faults,
-        world: *world,
-        memory: Memory::new(program, world),
-        link: Link::new(world),
-        guided: Guided::new(program, guide, world.right.dead),
-        told: Played::default(),
-    };
+    let guided = Guided::new(program, guide, world.right.dead);
+    let mut player = Player::new(program, faults, world, guided)?;
     (0..iterations).map(|_| player.iteration()).collect()
 }
 
-struct Player<'a> {
-    program: &'a Program,
-    faults: &'a [FaultCost],
-    world: World,
-    memory: Memory,
-    link: Link,
-    guided: Guided<'a>,
-    told: Played,
-}
-
-impl Player<'_> {
-    fn iteration(&mut self) -> Result<Played, PublishedError> {
-        self.told = Played { peak: self.memory.held(), ..Played::default() };
-        for kernel in 0..self.program.kernels().len() {
-            self.kernel(kernel)?;
-        }
-        let mut told = std::mem::take(&mut self.told);
-        told.time = Nanos(told.times.iter().map(|time| time.0).sum());
-        Ok(told)
-    }
-
-    fn kernel(&mut self, kernel: usize) -> Result<(), PublishedError> {
-        let program = self.program;
-        let begun = self.link.now;
-        let running = &program.kernels()[kernel];
-        self.memory.needed(running.touches());
-        for order in self.guided.begins(kernel) {
-            self.begin(order);
-        }
-        let mut end = begun + running.time;
-        if self.link.owes() || !self.memory.all_here() {
-            let new = running.writes.iter().filter(|id| !running.reads.contains(id));
-            let faulted = [self.fault(running.reads.iter()), self.fault(new)];
-            let cost = self.faults.get(kernel).copied().unwrap_or_default();
-            end += cost::of(faulted, running.time, cost, &self.world);
-            self.told.demanded += faulted.iter().fold(Bytes::ZERO, |sum, of| sum + of.bytes());
-            while self.link.owes() || !self.memory.all_here() {
-                if !self.link.carry(Nanos(u64::MAX), true, &mut self.memory, &mut self.guided, &mut self.told) {
-                    return Err(PublishedError::Stuck { kernel });
-                }
-            }
-            self.guided.begins(kernel);
-        }
-        end = end.max(self.link.now);
-        while self.link.now < end {
-            self.link.carry(end, false, &mut self.memory, &mut self.guided, &mut self.told);
-        }
-        self.told.times.push(self.link.now - begun);
-        self.told.peak = self.told.peak.max(self.memory.held());
-        Ok(())
-    }
-
-    /// What its kernel begins with.
-    fn begin(&mut self, order: Order) {
-        match order {
-            Order::Fetch(id) => drop(self.ask(id, Lane::Ahead)),
-            Order::Leave(id, tier) => {
-                let bytes = self.memory.told_to_leave(id);
-                self.link.push(Lane::Out(tier), id, bytes);
-            }
-            Order::Forget(id) => self.memory.forgotten(id),
-        }
-    }
-
-    fn ask(&mut self, id: TensorId, lane: fn(Away) -> Lane) -> [Bytes; 3] {
-        let from = self.memory.asked_for(id);
-        for (away, bytes) in Away::ALL.into_iter().zip(from) {
-            self.link.push(lane(away), id, bytes);
-        }
-        from
-    }
-
-    fn fault<'b>(&mut self, ids: impl Iterator<Item = &'b TensorId>) -> Faulted {
-        let mut faulted = Faulted::default();
-        for &id in ids {
-            faulted.all += self.program.tensor(id).size;
-            for (sum, bytes) in faulted.from.iter_mut().zip(self.ask(id, Lane::Faulted)) {
-                *sum += bytes;
-            }
-        }
-        faulted
-    }
+/// Plays so many iterations by UM blocks under a policy of the core, which learns from one to the next. One that fetches on and on as it faults, as `deepum_paper` does,
+/// may come to no end where a kernel needs nearly all of the GPU: what comes ahead pushes out what the kernel waits for, and that faults again.
+///
+/// # Errors
+/// [`PublishedError`].
+pub fn play_core(
+    program: &Program,
+    faults: &[FaultCost],
+    world: &World,
+    policy: PolicyName,
+    iterations: u32,
+) -> Result<Vec<Played>, PublishedError> {
+    let blocks = Blocks::new(program)?;
+    let online = Online::new(program, &blocks, policy, world.gpu);
+    let mut player = Player::new(&blocks.program, faults, world, online)?;
+    (0..iterations).map(|_| player.iteration()).collect()
 }

@@ -9,12 +9,15 @@ use deepum_core::policy::PolicyName;
 use deepum_core::units::{Bytes, Nanos};
 use deepum_sim::published::g10::{self, Direct};
 use deepum_sim::published::whole::{direct, flashneuron};
-use deepum_sim::published::{Guide, Right, World, play};
+use deepum_sim::published::{Guide, Right, World, play, play_core};
 use deepum_sim::tiers::{Duplex, Pipe, Tiers};
 use deepum_trace::g10::Profile;
 
 /// Iterations that are played.
 const ITERATIONS: u32 = 2;
+
+/// Iterations before, from which a policy of the core learns: it is told nothing in advance, and the planners are given the profile of a whole one.
+const LEARNING: u32 = 3;
 
 /// A model that has a line of its own.
 const VIT: &str = "VIT";
@@ -47,9 +50,9 @@ impl Compat {
         Self { world: World { right, ..*world }, fastest: !is(Mistake::Fastest) }
     }
 
-    /// Whether a policy can be played there: the core's, but for demand, know only UM blocks.
+    /// Whether a policy is played there. Of the core's, `deepum` has a stand-in of the artifact's own, and others are not of interest.
     pub const fn has(policy: Policy) -> bool {
-        !matches!(policy, Policy::Core(name) if !matches!(name, PolicyName::Demand))
+        !matches!(policy, Policy::Core(name) if !matches!(name, PolicyName::Demand | PolicyName::Horizon))
     }
 
     /// Plays a profile.
@@ -63,7 +66,11 @@ impl Compat {
         let said = |why: &dyn std::fmt::Display| why.to_string();
         let played = |guide| play(program, profile.faults(), world, guide, ITERATIONS).map_err(|why| said(&why));
         let played = match policy {
-            Policy::Core(_) => played(Guide::Demand)?,
+            Policy::Core(PolicyName::Demand) => played(Guide::Demand)?,
+            Policy::Core(name) => {
+                let iterations = LEARNING + ITERATIONS;
+                play_core(program, profile.faults(), world, name, iterations).map_err(|why| said(&why))?
+            }
             Policy::DeepumPlus => played(Guide::Window(DEGREE))?,
             // These the artifact plays by whole tensors; to FlashNeuron's plan all of the GPU's memory is its own.
             Policy::Planner(planner @ Planner::FlashNeuron) => {
@@ -86,12 +93,14 @@ impl Compat {
                 played(Guide::Plan(&plan.schedule))?
             }
         };
-        let counts = if self.fastest { played.iter().min_by_key(|one| one.time) } else { played.last() };
+        let counted = &played[played.len().saturating_sub(ITERATIONS as usize)..];
+        let counts = if self.fastest { counted.iter().min_by_key(|one| one.time) } else { counted.last() };
         let one = counts.ok_or("no iteration was played")?;
         let [host_out, ssd_out] = one.out.map(Bytes::get);
         let [host_back, ssd_back] = one.back.map(Bytes::get);
         Ok(Row {
             seconds: Some(one.time.0 as f64 / 1e9),
+            iterations: played.iter().map(|one| one.time.0 as f64 / 1e9).collect(),
             share_of_ideal: Some(program.ideal().0 as f64 / one.time.0.max(1) as f64),
             bytes_h2d: Some(host_back + ssd_back),
             bytes_d2h: Some(host_out + ssd_out),

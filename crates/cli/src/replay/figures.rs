@@ -17,6 +17,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use deepum_sim::published::World;
 use deepum_trace::g10::{G10Name, Profile};
+use document::FOLLOWED;
 use manifest::Manifest;
 use std::path::Path;
 use std::process::ExitCode;
@@ -32,7 +33,7 @@ pub struct Point {
     name: G10Name,
     life: Vec<Row>,
     compat: Vec<Row>,
-    /// In the published world with all put right, and then less and less of it: rows by policy. Only for those of Figure 11.
+    /// In the published world with all put right, and then less and less of it: rows by policy, of those that are followed. Only for Figure 11.
     steps: Vec<Vec<Row>>,
 }
 
@@ -69,13 +70,19 @@ impl Work {
         let life = self.in_life.iter().map(|policy| ready.row(*policy, &mut quiet)).collect();
         drop(ready);
         let profile = Profile::read(name)?;
-        let played = |right: &[Mistake]| -> Vec<Row> {
+        let played = |right: &[Mistake], is_played: fn(&Policy) -> bool| -> Vec<Row> {
             let compat = Compat::new(&World::PUBLISHED, right);
-            self.in_compat.iter().map(|policy| compat.row(&profile, *policy)).collect()
+            self.in_compat
+                .iter()
+                .filter(|policy| is_played(policy))
+                .map(|policy| compat.row(&profile, *policy))
+                .collect()
         };
+        let is_followed = |policy: &Policy| FOLLOWED.iter().any(|(followed, _)| *followed == policy.to_string());
         let mistakes = Mistake::value_variants();
-        let steps = (0..mistakes.len()).filter(|_| *of_figure_11).map(|from| played(&mistakes[from..])).collect();
-        Ok(Point { name: name.clone(), life, compat: played(&[]), steps })
+        let froms = (0..mistakes.len()).filter(|_| *of_figure_11);
+        let steps = froms.map(|from| played(&mistakes[from..], is_followed)).collect();
+        Ok(Point { name: name.clone(), life, compat: played(&[], |_| true), steps })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who decides, and what follows from it: what is asked for as a kernel begins, and who leaves when room is short.
+//! Who decides, and what follows from it: what is asked for as a kernel begins, or as something happens, and who leaves when room is short.
 //!
 //! Under [`Guide::Plan`] intermediates get their memory before the kernel that first touches them, by as long as mapping it takes, and lose it after the last;
 //! that is part of the published planner, and so of every planner here. What a plan saves ahead is not written ahead, and what it drops leaves as all else.
@@ -26,11 +26,47 @@ pub enum Guide<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Order {
     Fetch(TensorId),
-    Leave(TensorId, Tier),
+    /// To where it says, or where it is out first.
+    Leave(TensorId, Option<Tier>),
     Forget(TensorId),
+    /// What has not left yet does not.
+    Stay(TensorId),
+    /// What has not come yet does not, unless the kernel waits for it.
+    Unask(TensorId),
+}
+
+/// What has happened meanwhile.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Happened {
+    /// The kernel needs it, and some of it was neither there to stay nor asked for: when the kernel began, or since, as it had to leave meanwhile.
+    Faulted(TensorId),
+    /// What was asked for of it has come from one of the places where it was; or it was there.
+    Came(TensorId),
+    /// All of it that was ordered to leave has.
+    Left(TensorId),
+    /// Some of it made room for something else.
+    GaveWay(TensorId, Bytes),
+    /// The kernel is over.
+    Ended,
 }
 
 /// A guide at work.
+pub(super) trait Guides {
+    /// A kernel begins: what is to be begun with it.
+    fn begins(&mut self, kernel: usize) -> Vec<Order>;
+    /// Whether the kernel shall not start yet, as long as anything moves.
+    fn holds(&mut self) -> bool;
+    /// What it waited for is there.
+    fn goes_on(&mut self);
+    /// Who leaves next; `urgent`: for what the kernel waits for.
+    fn victim(&mut self, memory: &Memory, urgent: bool) -> Option<(Stamp, Stay)>;
+    /// Whether what leaves is dropped.
+    fn drops(&self, id: TensorId) -> bool;
+    /// Takes in what happened; what is to be begun for that is appended to `orders`.
+    fn hears(&mut self, happened: Happened, now: Nanos, orders: &mut Vec<Order>);
+}
+
+/// One that decides kernel by kernel, and minds nothing that happens between.
 #[derive(Debug)]
 pub(super) struct Guided<'a> {
     program: &'a Program,
@@ -68,8 +104,8 @@ impl<'a> Guided<'a> {
         if let Guide::Plan(schedule) = guide {
             for at in schedule.moves() {
                 orders[at.gap as usize].extend(match at.kind {
-                    Kind::Evict(tier) => Some(Order::Leave(at.tensor, tier)),
-                    Kind::Drop => Some(Order::Leave(at.tensor, Tier::Host)),
+                    Kind::Evict(tier) => Some(Order::Leave(at.tensor, Some(tier))),
+                    Kind::Drop => Some(Order::Leave(at.tensor, Some(Tier::Host))),
                     Kind::Prefetch => Some(Order::Fetch(at.tensor)),
                     Kind::Save(_) => None,
                 });
@@ -89,29 +125,6 @@ impl<'a> Guided<'a> {
         Self { program, window, orders, kernel: 0, base: Stamp(0) }
     }
 
-    /// A kernel begins, or goes on: what is to be begun with it.
-    pub(super) fn begins(&mut self, kernel: usize) -> Vec<Order> {
-        (self.kernel, self.base) = (kernel, Stamp(0));
-        self.orders[kernel].clone()
-    }
-
-    /// Who leaves next; `urgent`: for what the kernel waits for.
-    pub(super) fn victim(&mut self, memory: &Memory, urgent: bool) -> Option<(Stamp, Stay)> {
-        let Some(window) = self.window.filter(|_| !urgent) else { return memory.oldest(Stamp(0), |_| true) };
-        let found = memory.oldest(self.base, |id| self.next_use(id) >= window);
-        self.base = found.map_or(Stamp(u64::MAX), |(stamp, _)| stamp);
-        found
-    }
-    /// Whether what leaves is dropped.
-    pub(super) fn drops(&self, id: TensorId) -> bool {
-        let alive = || {
-            self.program
-                .span(id)
-                .is_some_and(|span| (*span.start() as usize..=*span.end() as usize).contains(&self.kernel))
-        };
-        self.window.is_some() && self.program.tensor(id).life == Life::Intermediate && !alive()
-    }
-
     /// How many kernels until it is touched: 0 if this one does.
     fn next_use(&self, id: TensorId) -> usize {
         let uses = self.program.uses(id);
@@ -119,6 +132,35 @@ impl<'a> Guided<'a> {
         let over = || uses.first().map(|&kernel| kernel as usize + self.program.kernels().len());
         later.map(|&kernel| kernel as usize).or_else(over).map_or(usize::MAX, |next| next - self.kernel)
     }
+}
+
+impl Guides for Guided<'_> {
+    fn begins(&mut self, kernel: usize) -> Vec<Order> {
+        (self.kernel, self.base) = (kernel, Stamp(0));
+        self.orders[kernel].clone()
+    }
+    fn holds(&mut self) -> bool {
+        false
+    }
+    fn goes_on(&mut self) {
+        self.base = Stamp(0);
+    }
+
+    fn victim(&mut self, memory: &Memory, urgent: bool) -> Option<(Stamp, Stay)> {
+        let Some(window) = self.window.filter(|_| !urgent) else { return memory.oldest(Stamp(0), |_| true) };
+        let found = memory.oldest(self.base, |id| self.next_use(id) >= window);
+        self.base = found.map_or(Stamp(u64::MAX), |(stamp, _)| stamp);
+        found
+    }
+    fn drops(&self, id: TensorId) -> bool {
+        let alive = || {
+            self.program
+                .span(id)
+                .is_some_and(|span| (*span.start() as usize..=*span.end() as usize).contains(&self.kernel))
+        };
+        self.window.is_some() && self.program.tensor(id).life == Life::Intermediate && !alive()
+    }
+    fn hears(&mut self, _happened: Happened, _now: Nanos, _orders: &mut Vec<Order>) {}
 }
 
 /// During which kernel new memory is begun to be mapped, so that it is there when kernel `birth` begins. `begins`: when each kernel does.

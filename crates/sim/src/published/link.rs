@@ -11,7 +11,7 @@
 //! again before any queue's head, any stay that is emptied, or any room comes to its end, and these are made as one. The sums are the same; only in one thing they
 //! are not quite: bytes that would arrive by turns from two queues arrive one queue after the other, and leave in that order later.
 
-use super::guide::Guided;
+use super::guide::{Guides, Happened};
 use super::memory::{Away, Memory, Stamp};
 use super::{BATCH, World};
 use crate::planner::play::Played;
@@ -65,6 +65,8 @@ pub(super) struct Link {
     ssd: Bytes,
     mapped: Bytes,
     lanes: [VecDeque<Waiting>; LANES],
+    /// Since anybody looked.
+    pub(super) happened: Vec<Happened>,
 }
 
 impl Link {
@@ -79,6 +81,7 @@ impl Link {
             ssd,
             mapped: pages(MAPPED.bytes(period)),
             lanes: Default::default(),
+            happened: Vec::new(),
         }
     }
 
@@ -86,6 +89,25 @@ impl Link {
         if bytes > Bytes::ZERO {
             self.lanes[lane.index()].push_back(Waiting { id, bytes });
         }
+    }
+    /// Takes out what waits in a lane of this tensor: how much.
+    pub(super) fn take_back(&mut self, lane: Lane, id: TensorId) -> Bytes {
+        let mut bytes = Bytes::ZERO;
+        self.lanes[lane.index()].retain(|waiting| {
+            let stays = waiting.id != id;
+            bytes += if stays { Bytes::ZERO } else { waiting.bytes };
+            stays
+        });
+        bytes
+    }
+    /// Where so much would be out first: the host, to which the SSD leaves a part of the link, unless that is full.
+    pub(super) fn soonest_out(&self, bytes: Bytes, memory: &Memory) -> Tier {
+        let batches = |tier, batch: Bytes| {
+            let before = self.lanes[Lane::Out(tier).index()].iter().map(|waiting| waiting.bytes.0).sum::<u64>();
+            (before + bytes.0).div_ceil(batch.0.max(1))
+        };
+        let host = batches(Tier::Host, BATCH.saturating_sub(self.ssd));
+        if memory.host_free() == Bytes::ZERO || batches(Tier::Ssd, self.ssd) < host { Tier::Ssd } else { Tier::Host }
     }
     /// Whether anything that faulted is not there yet.
     pub(super) fn owes(&self) -> bool {
@@ -98,11 +120,12 @@ impl Link {
         until: Nanos,
         waits: bool,
         memory: &mut Memory,
-        guided: &mut Guided<'_>,
+        guided: &mut impl Guides,
         told: &mut Played,
     ) -> bool {
-        if self.next >= until || self.lanes.iter().all(VecDeque::is_empty) {
-            return self.rest(until);
+        let is_idle = self.lanes.iter().all(VecDeque::is_empty);
+        if self.next >= until || is_idle {
+            return !(waits && is_idle) && self.rest(until);
         }
         self.now = self.next;
         self.next += self.period;
@@ -162,11 +185,12 @@ impl Flow {
 }
 
 /// One batch, or some that do the same.
-struct Batch<'a, 'b> {
+struct Batch<'a, G> {
     lanes: &'a mut [VecDeque<Waiting>; LANES],
+    happened: &'a mut Vec<Happened>,
     waits: bool,
     memory: &'a mut Memory,
-    guided: &'a mut Guided<'b>,
+    guided: &'a mut G,
     told: &'a mut Played,
     /// What may still go.
     back: Bytes,
@@ -178,20 +202,21 @@ struct Batch<'a, 'b> {
     flow: Flow,
 }
 
-impl<'a, 'b> Batch<'a, 'b> {
+impl<'a, G: Guides> Batch<'a, G> {
     fn new(
         link: &'a mut Link,
         times: u64,
         waits: bool,
         memory: &'a mut Memory,
-        guided: &'a mut Guided<'b>,
+        guided: &'a mut G,
         told: &'a mut Played,
     ) -> Self {
         let [all, ssd, mapped, page] =
             [BATCH, link.ssd, link.mapped, PAGE].map(|one| Bytes(one.0.saturating_mul(times)));
-        let lanes = &mut link.lanes;
+        let Link { lanes, happened, .. } = link;
         Self {
             lanes,
+            happened,
             waits,
             memory,
             guided,
@@ -233,8 +258,10 @@ impl<'a, 'b> Batch<'a, 'b> {
         if let Some(head) = queue.front_mut() {
             head.bytes -= bytes;
             if head.bytes == Bytes::ZERO {
+                let id = head.id;
                 queue.pop_front();
                 self.flow.ended = true;
+                self.happened.push(if matches!(lane, Lane::Out(_)) { Happened::Left(id) } else { Happened::Came(id) });
             }
         }
     }
@@ -319,6 +346,7 @@ impl<'a, 'b> Batch<'a, 'b> {
 
     fn evict(&mut self, stamp: Stamp, id: TensorId, bytes: Bytes, to: Away) {
         self.memory.evicted(stamp, bytes, to);
+        self.happened.push(Happened::GaveWay(id, bytes));
         match self.flow.evicted.iter_mut().find(|(known, _)| *known == stamp) {
             Some((_, sum)) => *sum += bytes,
             None => self.flow.evicted.push((stamp, bytes)),
@@ -347,6 +375,7 @@ impl<'a, 'b> Batch<'a, 'b> {
         for (from, bytes) in Away::ALL.into_iter().zip(self.memory.asked_for(id)) {
             if bytes > Bytes::ZERO {
                 self.lanes[Lane::Faulted(from).index()].push_back(Waiting { id, bytes });
+                self.happened.push(Happened::Faulted(id));
             }
         }
     }

@@ -58,6 +58,8 @@ pub(super) struct Memory {
     free: Bytes,
     host_free: Bytes,
     needed: Vec<TensorId>,
+    /// How many of those are not all there to stay.
+    lacking: usize,
 }
 
 impl Memory {
@@ -78,6 +80,7 @@ impl Memory {
             free: world.gpu,
             host_free: world.host,
             needed: Vec::new(),
+            lacking: 0,
         }
     }
 
@@ -93,25 +96,47 @@ impl Memory {
 
     /// What the kernel touches that begins now.
     pub(super) fn needed(&mut self, touches: Vec<TensorId>) {
+        self.lacking = touches.iter().filter(|id| !self.is_whole(**id)).count();
         self.needed = touches;
     }
     pub(super) fn is_needed(&self, id: TensorId) -> bool {
         self.needed.binary_search(&id).is_ok()
     }
     /// Whether all of that is there to stay.
-    pub(super) fn all_here(&self) -> bool {
-        self.needed.iter().all(|id| self.tensors[id.index()].stands == self.tensors[id.index()].size)
+    pub(super) const fn all_here(&self) -> bool {
+        self.lacking == 0
+    }
+    /// Whether all of a tensor is there to stay.
+    pub(super) fn is_whole(&self, id: TensorId) -> bool {
+        self.tensors[id.index()].stands == self.tensors[id.index()].size
+    }
+    /// Whether some of it was told to leave, and is there.
+    pub(super) fn is_leaving(&self, id: TensorId) -> bool {
+        let leaves = |stamp: &Stamp| self.stays.get(stamp).is_some_and(|stay| stay.leaving);
+        self.tensors[id.index()].stays.iter().any(leaves)
+    }
+    /// So much of a tensor is there to stay from now on.
+    fn set_stands(&mut self, id: TensorId, stands: Bytes) {
+        let was_whole = self.is_whole(id);
+        self.tensors[id.index()].stands = stands;
+        if was_whole != self.is_whole(id) && self.is_needed(id) {
+            self.lacking = if was_whole { self.lacking + 1 } else { self.lacking - 1 };
+        }
     }
 
     /// All of a tensor that is away is on its way from now on: how much from where.
     pub(super) fn asked_for(&mut self, id: TensorId) -> [Bytes; 3] {
         std::mem::take(&mut self.tensors[id.index()].away)
     }
+    /// So much of it that was on its way is away again.
+    pub(super) fn unasked(&mut self, id: TensorId, from: Away, bytes: Bytes) {
+        self.tensors[id.index()].away[from as usize] += bytes;
+    }
     /// What was on its way is there.
     pub(super) fn arrives(&mut self, id: TensorId, bytes: Bytes) {
         self.free -= bytes;
+        self.set_stands(id, self.tensors[id.index()].stands + bytes);
         let tensor = &mut self.tensors[id.index()];
-        tensor.stands += bytes;
         match self.stays.last_entry() {
             Some(mut last) if last.get().id == id && !last.get().leaving => last.get_mut().bytes += bytes,
             _ => {
@@ -128,13 +153,28 @@ impl Memory {
 
     /// All of a tensor that is there is told to leave: how much.
     pub(super) fn told_to_leave(&mut self, id: TensorId) -> Bytes {
-        let tensor = &mut self.tensors[id.index()];
-        for stamp in &tensor.stays {
+        let told = self.tensors[id.index()].stands;
+        for stamp in &self.tensors[id.index()].stays {
             if let Some(stay) = self.stays.get_mut(stamp) {
                 stay.leaving = true;
             }
         }
-        std::mem::take(&mut tensor.stands)
+        self.set_stands(id, Bytes::ZERO);
+        told
+    }
+    /// What of it was told to leave, and is there, stays. Whether there was any.
+    pub(super) fn told_to_stay(&mut self, id: TensorId) -> bool {
+        let before = self.tensors[id.index()].stands;
+        let mut stands = before;
+        for stamp in &self.tensors[id.index()].stays {
+            if let Some(stay) = self.stays.get_mut(stamp)
+                && std::mem::take(&mut stay.leaving)
+            {
+                stands += stay.bytes;
+            }
+        }
+        self.set_stands(id, stands);
+        stands > before
     }
     /// What was told to leave does.
     pub(super) fn left(&mut self, id: TensorId, bytes: Bytes, to: Away) {
@@ -159,7 +199,7 @@ impl Memory {
     pub(super) fn evicted(&mut self, stamp: Stamp, bytes: Bytes, to: Away) {
         let Some(&Stay { id, .. }) = self.stays.get(&stamp) else { return };
         self.shrink(stamp, bytes);
-        self.tensors[id.index()].stands -= bytes;
+        self.set_stands(id, self.tensors[id.index()].stands - bytes);
         self.is_away(id, bytes, to);
     }
     /// Nobody wants its contents any more: all is gone that is not on its way.

@@ -1,11 +1,14 @@
 //! Worked by hand on a link of a byte per nanosecond: a batch of [`U`] bytes takes as many nanoseconds, and batches end at multiples of that.
 
+use super::link::{Lane, Link};
+use super::memory::{Away, Memory};
 use super::*;
 use crate::planner::play::Played;
 use crate::planner::schedule::{Kind, Move, Schedule};
 use crate::planner::tests::{BYTE_PER_NS, global, intermediate, kernel, program, random_program};
 use crate::tiers::Tier;
-use deepum_trace::program::Tensor;
+use deepum_core::units::{Nanos, UmBlock};
+use deepum_trace::program::{Kernel, Tensor, TensorId};
 use proptest::prelude::*;
 
 /// A batch.
@@ -101,6 +104,90 @@ fn a_kernel_that_cannot_run_is_named() {
     assert!(matches!(refused, Err(PublishedError::TooLarge(_))), "{refused:?}");
 }
 
+#[test]
+fn an_order_without_a_tier_goes_where_it_is_out_first() {
+    // To the SSD and to what that leaves of the link for the host go 0.5 bytes per nanosecond each: by turns, as long as the host is not full.
+    let program = program(vec![kernel(0, &[0], &[])], vec![global(2 * U)]);
+    let out = |host: u64| {
+        let world = world(9, host);
+        let (memory, mut link) = (Memory::new(&program, &world), Link::new(&world));
+        let tiers = (0..4).map(|_| {
+            let tier = link.soonest_out(Bytes(U), &memory);
+            link.push(Lane::Out(tier), TensorId(0), Bytes(U));
+            tier
+        });
+        tiers.collect::<Vec<_>>()
+    };
+    assert_eq!(out(9), [Tier::Host, Tier::Ssd, Tier::Host, Tier::Ssd]);
+    assert_eq!(out(0), [Tier::Ssd; 4]);
+}
+
+#[test]
+fn what_is_taken_back_is_where_it_was() {
+    let program = program(vec![kernel(0, &[0], &[])], vec![global(3 * U)]);
+    let mut memory = Memory::new(&program, &world(9, 9));
+    let mut link = Link::new(&world(9, 9));
+    let id = TensorId(0);
+    let [_, _, ssd] = memory.asked_for(id);
+    link.push(Lane::Ahead(Away::Ssd), id, ssd);
+    memory.arrives(id, Bytes(U));
+    assert_eq!(link.take_back(Lane::Ahead(Away::Ssd), id), Bytes(3 * U));
+    memory.unasked(id, Away::Ssd, Bytes(2 * U));
+    assert_eq!(memory.asked_for(id), [0, 0, 2 * U].map(Bytes));
+    memory.arrives(id, Bytes(2 * U));
+    // Two thirds of it are still there when it is to stay.
+    memory.needed(vec![id]);
+    assert_eq!((memory.told_to_leave(id), memory.all_here()), (Bytes(3 * U), false));
+    memory.left(id, Bytes(U), Away::Host);
+    assert!(memory.is_leaving(id) && memory.told_to_stay(id) && !memory.is_leaving(id) && !memory.told_to_stay(id));
+    assert_eq!((memory.asked_for(id), memory.all_here()), ([0, U, 0].map(Bytes), false));
+    memory.leaves_host(Bytes(U));
+    memory.arrives(id, Bytes(U));
+    assert!(memory.all_here() && memory.oldest(Default::default(), |_| true).is_some());
+}
+
+/// In UM blocks: weights as large as asked for, each large enough for a segment of its own.
+fn by_blocks(small: &Program) -> Program {
+    let tensors = small.tensors().iter().map(|tensor| global((tensor.size.0 + 4) * UmBlock::SIZE.0));
+    let kernels = small.kernels().iter().map(|kernel| {
+        let mut kernel = Kernel { time: Nanos(kernel.time.0 * UmBlock::SIZE.0), ..kernel.clone() };
+        kernel.reads.sort_unstable();
+        kernel.writes.sort_unstable();
+        kernel
+    });
+    Program::new(kernels.collect(), tensors.collect()).unwrap()
+}
+
+/// A pass there and one back over so many tensors of 16 blocks: each is made from the one before, and read again as its gradient is made. Kernels take as long as so many blocks
+/// on the link.
+fn there_and_back(layers: u32, time: u64) -> Program {
+    let size = 16 * UmBlock::SIZE.0;
+    let forth = (0..layers).map(|layer| if layer == 0 { (vec![], vec![0]) } else { (vec![layer - 1], vec![layer]) });
+    let back = (0..layers).rev().map(|layer| {
+        let before = if layer + 1 < layers { vec![layers + layer + 1, layer] } else { vec![layer] };
+        (before, vec![layers + layer])
+    });
+    let kernels = forth.chain(back).map(|(reads, writes)| kernel(time * UmBlock::SIZE.0, &reads, &writes));
+    program(kernels.collect(), vec![intermediate(size); 2 * layers as usize])
+}
+
+#[test]
+fn horizon_learns_what_comes_and_waits_for_nothing_where_there_is_time() {
+    // 40 layers on a GPU that has room for 20: 20 must leave and come back, and each kernel has time to carry two and a half.
+    let program = there_and_back(40, 40);
+    let world = World { gpu: Bytes(20 * 16 * UmBlock::SIZE.0), host: Bytes::gib(9), ..world(0, 0) };
+    let ideal = program.ideal().0 as f64;
+    let share = |played: &Played| ideal / played.time.0 as f64;
+    let horizon = play_core(&program, &[], &world, PolicyName::Horizon, 5).unwrap();
+    let demand =
+        played(&program, &World { right: Right { dead: true, ..Right::default() }, ..world }, Guide::Demand, 2);
+    assert!(share(&horizon[4]) > 0.99 && share(&demand[1]) < 0.8, "{} {}", share(&horizon[4]), share(&demand[1]));
+    // Those 20 tensors go and come once; some more is on its way as it is needed.
+    let [out, back] = [horizon[4].out, horizon[4].back].map(|[host, ssd]| (host + ssd).0 / UmBlock::SIZE.0 / 16);
+    assert!((20..24).contains(&out) && (20..24).contains(&back), "{out} {back}");
+    assert!(horizon[4].demanded.0 < 16 * UmBlock::SIZE.0, "{:?}", horizon[4].demanded);
+}
+
 /// With sizes in quarters of a batch.
 fn large(small: &Program) -> Program {
     let tensors = small.tensors().iter().map(|tensor| Tensor { size: Bytes(tensor.size.0 * U / 4), ..*tensor });
@@ -134,6 +221,39 @@ proptest! {
                 Err(stuck) => return Err(TestCaseError::fail(format!("{guide:?}: {stuck}"))),
                 Ok(played) => for played in played {
                     prop_assert!(played.time >= program.ideal() && played.peak <= world.gpu, "{guide:?}: {played:?}");
+                },
+            }
+        }
+    }
+
+    /// Without a policy it makes no difference whether blocks or tensors are counted. From two places they would come by turns, and not in the same order.
+    #[test]
+    fn demand_by_blocks_is_demand_by_tensors(small in random_program(), gpu in 60u64..200) {
+        let program = by_blocks(&small);
+        let world = World { gpu: Bytes(gpu * UmBlock::SIZE.0), ..world(0, 0) };
+        let by_tensors = play(&program, &[], &world, Guide::Demand, 2);
+        prop_assert_eq!(play_core(&program, &[], &world, PolicyName::Demand, 2), by_tensors);
+    }
+
+    /// Whatever the core asks for, everything comes to its end within its bounds.
+    #[test]
+    fn all_comes_to_its_end_under_the_core(
+        small in random_program(),
+        gpu in 60u64..300,
+        host in 0u64..300,
+        (faults, dead, new) in any::<(bool, bool, bool)>(),
+    ) {
+        let tensors = small.tensors().iter().map(|tensor| Tensor { size: Bytes(tensor.size.0 * UmBlock::SIZE.0 * 2 / 3), ..*tensor });
+        let kernels = small.kernels().iter().map(|kernel| Kernel { time: Nanos(kernel.time.0 * UmBlock::SIZE.0), ..kernel.clone() });
+        let program = Program::new(kernels.collect(), tensors.collect()).unwrap();
+        let [gpu, host] = [gpu, host].map(|blocks| Bytes(blocks * UmBlock::SIZE.0));
+        let world = World { gpu, host, right: Right { faults, dead, new }, ..world(0, 0) };
+        for policy in [PolicyName::Horizon, PolicyName::Demand] {
+            match play_core(&program, &[], &world, policy, 4) {
+                Err(PublishedError::TooLarge(_)) => {}
+                Err(stuck) => return Err(TestCaseError::fail(format!("{policy}: {stuck}"))),
+                Ok(played) => for played in played {
+                    prop_assert!(played.time >= program.ideal() && played.peak <= world.gpu, "{policy}: {played:?}");
                 },
             }
         }

@@ -14,8 +14,11 @@ const WITHIN: f64 = 0.05;
 const HELD: [&str; 6] = ["demand", "flashneuron", "deepum_plus", "g10_gds", "g10_host", "g10"];
 
 /// Policies of Figure 11, and ours that are played in its world.
-const IN_G10S_WORLD: [&str; 8] =
-    ["demand", "flashneuron", "deepum_plus", "g10_gds", "g10_host", "g10", "most", "oracle"];
+const IN_G10S_WORLD: [&str; 9] =
+    ["demand", "flashneuron", "deepum_plus", "g10_gds", "g10_host", "g10", "horizon", "most", "oracle"];
+
+/// Those that are followed from life to what was published, with what stands for them in life.
+pub const FOLLOWED: [(&str, &str); 3] = [("demand", "demand"), ("deepum_plus", "deepum"), ("g10", "g10")];
 
 /// How it was made.
 pub struct Setting {
@@ -122,7 +125,7 @@ impl<'a> View<'a> {
         }
         let points: Vec<_> = self.manifest.networks.iter().map(|network| (network, network.figure_11)).collect();
         format!(
-            "## Figure 11 in G10's world\n\nOurs; as published. A dash: it is not played there, or fails. {} `most` and `oracle` are ours.\n\n{}\n",
+            "## Figure 11 in G10's world\n\nOurs; as published. A dash: it is not played there, or fails. {} `horizon`, `most` and `oracle` are ours; `horizon` alone is told nothing in advance, and learns from three iterations before.\n\n{}\n",
             self.held(&points),
             table(&rows)
         )
@@ -161,7 +164,7 @@ impl<'a> View<'a> {
                         again (`docs/replay.md`): what faults cost, that the dead stay, what new pages cost, and which iteration counts. Life knows no `deepum_plus`; there it is `deepum`. `g10` frees what is \
                         dead and asks for new memory ahead by itself.\n"
             .to_owned();
-        for (policy, in_life) in [("demand", "demand"), ("deepum_plus", "deepum"), ("g10", "g10")] {
+        for (policy, in_life) in FOLLOWED {
             let mut rows = vec![heads.map(str::to_owned).to_vec()];
             for network in &self.manifest.networks {
                 let Some(point) = self.of_figure_11(network) else { continue };
