@@ -148,7 +148,6 @@ fn two_copies_are_made_and_given_up_by_the_calls_listed_and_each_block_has_its_o
             advice(1, 1, true),
             advice(2, 1, true),
             advice(3, 1, true),
-            advice(5, 1, false),
             advice(5, 1, true),
             advice(5, 1, false)
         ]
