@@ -33,7 +33,7 @@ pub enum Command {
         /// Which block.
         block: UmBlock,
     },
-    /// Give up the GPU's copy of a block that is saved. What the host has no copy of is copied.
+    /// Give up the GPU's copy of a block; when it is fetched again, the host's is to stay. What the host has no copy of is copied.
     Drop {
         /// Which block.
         block: UmBlock,

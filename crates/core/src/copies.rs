@@ -81,12 +81,13 @@ pub(crate) fn moved(at: Handle, ask: Ask, to_device: bool, known: &mut Known) {
         }
         // Both copies are current after a fetch (`steps`).
         (true, _) => block.saved = block.duplicated,
-        (false, Ask::Drop) => {
-            let spared = std::mem::replace(&mut block.saved, true);
-            known.counters.dropped += 1;
+        (false, Ask::Drop | Ask::Evict | Ask::PreEvict) => {
+            let keeps = ask == Ask::Drop;
+            let spared = std::mem::replace(&mut block.saved, keeps);
+            block.duplicated &= keeps;
+            known.counters.dropped += u64::from(keeps);
             known.counters.bytes_spared += if spared { UmBlock::SIZE.get() } else { 0 };
         }
-        (false, Ask::Evict | Ask::PreEvict) => (block.duplicated, block.saved) = (false, false),
         (false, _) => {}
     }
 }

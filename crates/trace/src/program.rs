@@ -186,6 +186,18 @@ impl Program {
         let uses = self.uses(id);
         Some(*uses.first()?..=*uses.last()?)
     }
+    /// By kernel: the intermediates it is the first to touch, and those it is the last to touch.
+    #[must_use]
+    pub fn ends(&self) -> [Vec<Vec<TensorId>>; 2] {
+        let mut ends = [0, 1].map(|_| vec![Vec::new(); self.kernels().len()]);
+        for id in self.ids().filter(|id| self.tensor(*id).life == Life::Intermediate) {
+            if let Some(span) = self.span(id) {
+                ends[0][*span.start() as usize].push(id);
+                ends[1][*span.end() as usize].push(id);
+            }
+        }
+        ends
+    }
     /// All kernels one after the other with nothing missing: the ideal time.
     #[must_use]
     pub fn ideal(&self) -> Nanos {

@@ -74,7 +74,7 @@ impl<'a> Placed<'a> {
         for id in tensors.ids().filter(|id| tensors.tensor(*id).life == Life::Global) {
             placed.take(id);
         }
-        let [births, deaths] = spans(tensors);
+        let [births, deaths] = tensors.ends();
         // If nothing new was needed to cut from, the next iteration is as this one. It comes to that, for what was cut from stays.
         loop {
             let before = placed.segments.len();
@@ -96,18 +96,6 @@ impl<'a> Placed<'a> {
     fn give_back(&mut self, id: TensorId) {
         self.allocator.give_back(self.places[id.index()].start);
     }
-}
-
-/// By kernel: the intermediates it is the first to touch, and those it is the last to touch.
-pub(super) fn spans(program: &Program) -> [Vec<Vec<TensorId>>; 2] {
-    let mut spans = [0, 1].map(|_| vec![Vec::new(); program.kernels().len()]);
-    for id in program.ids().filter(|id| program.tensor(*id).life == Life::Intermediate) {
-        if let Some(span) = program.span(id) {
-            spans[0][*span.start() as usize].push(id);
-            spans[1][*span.end() as usize].push(id);
-        }
-    }
-    spans
 }
 
 /// A block's number as a tensor.

@@ -229,7 +229,7 @@ fn issues(tensors: &Program, blocks: &Blocks) -> Vec<Issue> {
         Issue { key, kernel: KernelId(name.end()), pointers, births: Vec::new(), deaths: Vec::new() }
     };
     let mut issues: Vec<_> = tensors.kernels().iter().map(issue).collect();
-    let [births, deaths] = blocks::spans(tensors);
+    let [births, deaths] = tensors.ends();
     for ((issue, births), deaths) in issues.iter_mut().zip(births).zip(deaths) {
         issue.births.extend(births.into_iter().map(place));
         issue.deaths.extend(deaths.into_iter().map(place));

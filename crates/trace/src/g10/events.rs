@@ -25,7 +25,7 @@ impl Profile {
     /// Preparation, so many iterations, and the mark behind the last.
     pub fn records(&self, iterations: u32) -> impl Iterator<Item = Record> + '_ {
         let names = Names::of(self.program().kernels());
-        let (first, last) = self.spans();
+        let [first, last] = self.program().ends();
         let prepared = self.preparation(&names);
         let kernels = self.program().kernels();
         let copies = self.all_globals().count() as u64;
@@ -55,20 +55,6 @@ impl Profile {
 
     fn all_globals(&self) -> impl Iterator<Item = TensorId> {
         self.program().ids().filter(|id| self.program().tensor(*id).life == Life::Global)
-    }
-
-    /// By kernel: the intermediates it is the first to name, and those it is the last to name.
-    fn spans(&self) -> (Vec<Vec<TensorId>>, Vec<Vec<TensorId>>) {
-        let program = self.program();
-        let mut first = vec![Vec::new(); program.kernels().len()];
-        let mut last = first.clone();
-        for id in program.ids().filter(|id| program.tensor(*id).life == Life::Intermediate) {
-            if let Some(span) = program.span(id) {
-                first[*span.start() as usize].push(id);
-                last[*span.end() as usize].push(id);
-            }
-        }
-        (first, last)
     }
 
     fn pt_block(&self, id: TensorId, active: bool) -> Event {
