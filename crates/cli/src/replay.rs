@@ -21,8 +21,9 @@ use compat::{Compat, Mistake};
 use deepum_core::units::Bytes;
 use deepum_emu_device::config::Config as Device;
 use deepum_model::{Profile, Ssd};
+use deepum_sim::published::World;
 use gpu::{COMPAT, Gpu};
-use life::{Life, Otherwise, Placement, UNLIMITED};
+use life::{Life, Otherwise, Placement, UNLIMITED, whole};
 use policy::Policy;
 use row::{Row, table};
 use serde_json::json;
@@ -49,14 +50,14 @@ pub struct ReplayArgs {
     #[arg(long, value_delimiter = ',', value_parser = policies())]
     policy: Vec<Policy>,
     /// PROFILE[:key=value,…], as with `deepum run --gpu emu:…`; allowed keys are memory, host and scale. Or g10-compat[:memory=…,host=…], the world
-    /// that G10 was published with
+    /// that G10 was published with; it has a host, an SSD and a link of its own where nothing is said
     #[arg(long, default_value = "a100-40g", value_parser = Gpu::parse)]
     gpu: Gpu,
     /// Host memory that may be filled: bytes, or `128GiB`; 0: none, and all goes to the SSD [default: the GPU profile's]
     #[arg(long, value_parser = bytes)]
     host: Option<Bytes>,
-    /// An SSD that takes in what finds no room in host memory: its rates, GB/s, as r3.2,w3.0
-    #[arg(long, value_name = "rGB/S,wGB/S", value_parser = ssd)]
+    /// An SSD that takes in what finds no room in host memory: its rates, GB/s, as r3.2,w3.0; with `,cached` host memory is a cache in front of it
+    #[arg(long, value_name = "rGB/S,wGB/S[,cached]", value_parser = ssd)]
     ssd: Option<Ssd>,
     /// The link's rate in each direction, GB/s [default: the GPU profile's]
     #[arg(long, value_name = "GB/S", value_parser = rate)]
@@ -116,10 +117,11 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 fn ssd(text: &str) -> Result<Ssd, String> {
-    let allowed = "allowed: rRATE,wRATE, such as r3.2,w3.0, in GB/s";
+    let allowed = "allowed: rRATE,wRATE or rRATE,wRATE,cached, such as r3.2,w3.0, in GB/s";
+    let (text, cached) = text.strip_suffix(",cached").map_or((text, false), |text| (text, true));
     let rates = text.strip_prefix('r').and_then(|rest| rest.split_once(",w")).ok_or(allowed)?;
     let [read, write] = [rates.0, rates.1].map(|text| rate(text).map(|rate| rate * 1e9));
-    Ok(Ssd { read: read?, write: write? })
+    Ok(Ssd { read: read?, write: write?, cached })
 }
 
 /// How often a profile's iteration is repeated.
@@ -147,21 +149,28 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
             in_life(args, &Life::new(device, &otherwise)?)?
         }
         Gpu::Compat(world) => {
-            let own = [
-                args.host.is_some(),
-                args.ssd.is_some(),
-                args.link.is_some(),
+            let life = [
                 args.iterations.is_some(),
                 args.placement.is_some(),
                 args.one_copy,
                 args.lost.is_some(),
                 args.vary.is_some(),
             ];
-            if own.contains(&true) {
+            if life.contains(&true) {
                 bail!(
-                    "{COMPAT} has its own host, SSD, link, iterations, placement, copies, records and times: of these options none is allowed with it"
+                    "{COMPAT} has its own iterations, placement, copies, records and times: of these options none is allowed with it"
                 );
             }
+            let both = args.ssd.map(|ssd| (whole(ssd.read), whole(ssd.write)));
+            if args.ssd.is_some_and(|ssd| ssd.cached) {
+                bail!("host memory is no cache on {COMPAT}");
+            }
+            let ssd = match both {
+                Some((read, write)) if read != write => bail!("the SSD of {COMPAT} reads as fast as it writes"),
+                both => both.map_or(world.ssd, |(read, _)| read),
+            };
+            let link = args.link.map_or(world.link, |rate| whole(rate * 1e9));
+            let world = &World { host: args.host.unwrap_or(world.host), link, ssd, ..*world };
             as_published(args, Compat::new(world, &args.put_right))?
         }
     };
@@ -227,4 +236,18 @@ fn chosen(asked: &[Policy], default: &[&str], has: fn(Policy) -> bool) -> Result
         }
     }
     Ok(policies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ssd_is_its_rates_and_whether_host_memory_is_a_cache() {
+        let of = |cached| Ssd { read: 3.2e9, write: 3e9, cached };
+        assert_eq!((ssd("r3.2,w3.0"), ssd("r3.2,w3.0,cached")), (Ok(of(false)), Ok(of(true))));
+        for wrong in ["r3.2", "w3.0,r3.2", "r3.2,w3.0,", "r3.2,w3.0,direct", "r0,w1"] {
+            assert!(ssd(wrong).unwrap_err().contains("allowed"), "{wrong}");
+        }
+    }
 }

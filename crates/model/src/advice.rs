@@ -177,6 +177,9 @@ impl UnifiedMemory {
             let place = other.map_or(Place::Host, device_at);
             self.op(here, |pages| PageOp::Forgotten { block, pages, place, kept });
         }
+        if any && keep.is_none() {
+            self.leaves_for_host(slot, false);
+        }
         any
     }
 

@@ -5,6 +5,7 @@
 //! a page, in `advice`; fault batches in `service`.
 
 use crate::advice::SpaceLock;
+use crate::cache::Cache;
 use crate::chunks::Chunks;
 use crate::engines::Engine;
 use crate::notice::{Notice, PageOp};
@@ -164,6 +165,7 @@ pub struct UnifiedMemory {
     pub(crate) host_pinned: Bytes,
     pub(crate) host_copies: Bytes,
     pub(crate) drive: Option<Drive>,
+    pub(crate) cache: Option<Cache>,
     pub(crate) lock: SpaceLock,
     pub(crate) notices: Vec<Notice>,
     page_ops: Option<Vec<PageOp>>,
@@ -194,6 +196,7 @@ impl UnifiedMemory {
             host_pinned: Bytes::ZERO,
             host_copies: Bytes::ZERO,
             drive: options.ssd.map(Drive::new),
+            cache: options.ssd.filter(|ssd| ssd.cached).map(|_| Cache::default()),
             lock: SpaceLock::default(),
             notices: Vec::new(),
             page_ops: options.page_ops.then(Vec::new),
@@ -235,6 +238,9 @@ impl UnifiedMemory {
         for slot in slots {
             let slot = slot as usize;
             self.host_copies -= self.blocks[slot].host_pages.bytes();
+            if let Some(cache) = &mut self.cache {
+                cache.forget(slot);
+            }
             for device in &mut self.devices {
                 device.managed -= device.on[slot].resident.bytes();
                 device.chunks.unlink(slot);

@@ -51,7 +51,7 @@ impl UnifiedMemory {
         let on = device.on[victim];
         let dropped = on.resident & self.blocks[victim].discarded;
         let copied = on.resident.without(dropped).without(self.blocks[victim].host);
-        let to_ssd = self.room_for_copies(victim, copied)?;
+        let (to_ssd, room) = self.room_for_copies(victim, copied, *cpu)?;
         let block = self.blocks[victim].id;
         let mut free_at = on.chunk_free;
         if !on.resident.is_empty() {
@@ -62,7 +62,7 @@ impl UnifiedMemory {
             self.devices[d].totals.free_evictions += 1;
         } else {
             self.devices[d].totals.evictions += 1;
-            let (cause, earliest) = (MigrationCause::Eviction, free_at.max(*cpu));
+            let (cause, earliest) = (MigrationCause::Eviction, free_at.max(*cpu).max(room));
             free_at = self.copy_out(d, victim, copied, to_ssd, Copying { cause, earliest, kept: PageMask::EMPTY });
         }
         self.op(dropped, |pages| PageOp::Dropped { block, pages, place: device_at(d) });
@@ -94,6 +94,7 @@ impl UnifiedMemory {
         }
         self.devices[d].chunks.put(slot, List::Used);
         let wanted = pages | along;
+        self.catch_up(*cpu);
         let block = &self.blocks[slot];
         let duplicated = block.duplicated;
         let kept = if duplicated { wanted.without(written).without(block.discarded) } else { PageMask::EMPTY };
@@ -165,6 +166,9 @@ impl UnifiedMemory {
                     self.notices.push(Notice::Migration { range, from: Place::Host, to, cause, begin, end });
                 }
             }
+            if let Some(cache) = &mut self.cache {
+                cache.returns(slot, earliest);
+            }
             self.leave_host(slot, from_host.without(kept));
             self.op(copied.without(kept), |pages| PageOp::Moved { block: id, pages, from: Place::Host, to });
             self.op(copied & kept, |pages| PageOp::Copied { block: id, pages, from: Place::Host, to });
@@ -221,7 +225,7 @@ impl UnifiedMemory {
     /// Brings pages to the host because somebody asked for it, and maps them there. Of a duplicated block what is on a device stays there. The
     /// answer is when they have arrived.
     pub(crate) fn bring_home(&mut self, slot: usize, pages: PageMask, cpu: Nanos) -> Result<Nanos, ModelError> {
-        let to_ssd = self.room_for_copies(slot, pages)?;
+        let (to_ssd, room) = self.room_for_copies(slot, pages, cpu)?;
         let (id, duplicated) = (self.blocks[slot].id, self.blocks[slot].duplicated);
         let mut arrives = cpu;
         let mut nowhere = pages.without(self.blocks[slot].host);
@@ -233,7 +237,7 @@ impl UnifiedMemory {
             }
             nowhere = nowhere.without(here);
             let stale = here & self.blocks[slot].discarded;
-            let start = cpu.max(on.arrives).max(on.chunk_free);
+            let start = cpu.max(on.arrives).max(on.chunk_free).max(room);
             let copied = here.without(stale).without(self.blocks[slot].host);
             let kept = if duplicated { copied } else { PageMask::EMPTY };
             let copying = Copying { cause: MigrationCause::User, earliest: start, kept };
@@ -311,17 +315,25 @@ impl UnifiedMemory {
         done
     }
 
-    /// Host pages for `pages`; those that exist already are used again (facts 4.6). Where there is no room, whether they go to the SSD.
-    fn room_for_copies(&mut self, slot: usize, pages: PageMask) -> Result<bool, ModelError> {
+    /// Host pages for `pages`; those that exist already are used again (facts 4.6). From when there is room; and where there is none, whether they go to the SSD.
+    fn room_for_copies(&mut self, slot: usize, pages: PageMask, now: Nanos) -> Result<(bool, Nanos), ModelError> {
+        self.catch_up(now);
         let new = pages.without(self.blocks[slot].host_pages);
-        match self.host_room(new.bytes()) {
-            Ok(()) => {
-                self.host_copies += new.bytes();
-                self.blocks[slot].host_pages = self.blocks[slot].host_pages | new;
-                Ok(false)
+        let mut room = Nanos::ZERO;
+        loop {
+            match self.host_room(new.bytes()) {
+                Ok(()) => {
+                    self.leaves_for_host(slot, !pages.without(self.blocks[slot].host).is_empty());
+                    self.host_copies += new.bytes();
+                    self.blocks[slot].host_pages = self.blocks[slot].host_pages | new;
+                    return Ok((false, room));
+                }
+                Err(full) if self.drive.is_none() => return Err(full),
+                Err(_) => match self.drop_last(slot) {
+                    Some(free) => room = room.max(free),
+                    None => return Ok((true, Nanos::ZERO)),
+                },
             }
-            Err(_) if self.drive.is_some() => Ok(true),
-            Err(full) => Err(full),
         }
     }
 
@@ -334,6 +346,9 @@ impl UnifiedMemory {
         if self.drive.is_some() {
             self.host_copies -= (block.host_pages & pages).bytes();
             block.host_pages = block.host_pages.without(pages);
+        }
+        if let Some(cache) = self.cache.as_mut().filter(|_| block.host.is_empty()) {
+            cache.forget(slot);
         }
     }
 }

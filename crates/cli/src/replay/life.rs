@@ -212,11 +212,12 @@ impl From<ReplayError> for Why {
     }
 }
 
+/// As whole bytes.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a float to integer cast saturates, and no link is as fast"
 )]
-const fn whole(bytes_per_second: f64) -> Rate {
+pub const fn whole(bytes_per_second: f64) -> Rate {
     Rate(bytes_per_second as u64)
 }

@@ -67,8 +67,10 @@ impl Planner {
             Self::FlashNeuron => flashneuron::plan(program, tiers, turn(program)?),
             Self::G10 | Self::G10Host => G10::PAPER.plan(program, tiers),
             Self::G10Gds => G10 { targets: Targets::Ssd }.plan(program, tiers),
-            Self::Most => Most { tier: Tier::Host, fault_back: tiers.link.back.rate, fault_out: tiers.link.out.rate }
-                .plan(program, tiers),
+            Self::Most => {
+                let (fault_back, fault_out) = (tiers.link.back.rate, tiers.link.out.rate);
+                Most { tiers: &[Tier::Host, Tier::Ssd], fault_back, fault_out }.plan(program, tiers)
+            }
             Self::Oracle => oracle::plan(program, tiers),
         };
         plan.map_err(|why| why.to_string())

@@ -177,7 +177,7 @@ fn a_discard_gives_up_both_copies() {
 #[test]
 fn a_save_needs_room_on_the_host_or_goes_to_the_ssd() {
     let small = Options { memory: Some(Bytes::mib(4)), host_memory: Some(Bytes(4096)), ..Options::default() };
-    let ssd = Ssd { read: 1e9, write: 1e9 };
+    let ssd = Ssd { read: 1e9, write: 1e9, cached: false };
     let mut mem = node_with(Options { ssd: Some(ssd), ..small.clone() });
     saved(&mut mem, 1);
     assert_eq!((mem.totals(GPU).bytes_ssd_out, places(&mem, 0)), (ALL, (512, 512)));

@@ -12,7 +12,7 @@ fn at(rate: u64, blocks: u64) -> u64 {
 
 fn with_ssd(room: u64, host: u64) -> UnifiedMemory {
     let bytes = |blocks: u64| Some(Bytes(blocks * UmBlock::SIZE.0));
-    let ssd = Some(Ssd { read: 2e9, write: 1e9 });
+    let ssd = Some(Ssd { read: 2e9, write: 1e9, cached: false });
     node_with(Options { memory: bytes(room), host_memory: bytes(host), ssd, ..Options::default() })
 }
 

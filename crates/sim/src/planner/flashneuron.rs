@@ -14,7 +14,7 @@
 
 use super::absence::{self, Absence};
 use super::ledger::{Direction, Ledger};
-use super::schedule::{Failure, Outcome, touched};
+use super::schedule::{Failure, Outcome, fitting};
 use super::vitality::{Period, ideal_times, periods};
 use crate::tiers::{Tier, Tiers};
 use deepum_core::units::Bytes;
@@ -29,7 +29,7 @@ pub fn plan(program: &Program, tiers: &Tiers, turn: u32) -> Outcome {
     if tiers.ssd.is_none() {
         return Err(Failure::NoSsd);
     }
-    let kernel = touched(program, gpu)?.into_iter().max().unwrap_or_default();
+    let kernel = fitting(program, gpu)?.into_iter().max().unwrap_or_default();
     let room = room(program, kernel, gpu)?;
     let times = ideal_times(program);
     let mut over_turn: Vec<_> =

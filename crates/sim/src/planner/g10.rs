@@ -6,6 +6,8 @@
 //! SSD is saturated then and the host has room. It comes back at its latest safe time, and after all are chosen each fetch is moved forward as
 //! far as memory allows.
 //!
+//! A kernel that touches more than the GPU has is no reason not to plan: under unified memory it faults.
+//!
 //! The authors' code plans by other rules, which are in [`crate::published::g10`].
 //!
 //! Choosing is a lazy greedy: a period's rank never rises, as pressure falls and channels fill, so ranks in a heap are upper bounds, and one that
@@ -16,7 +18,7 @@
 
 use super::absence::{self, Absence};
 use super::ledger::{Direction, Ledger};
-use super::schedule::{Failure, Outcome, touched};
+use super::schedule::{Failure, Outcome};
 use super::vitality::{Period, ideal_times, periods};
 use crate::tiers::{Tier, Tiers};
 use deepum_core::units::{Bytes, Nanos};
@@ -59,12 +61,11 @@ impl G10 {
     /// Plans one iteration.
     ///
     /// # Errors
-    /// [`Failure::NoSsd`]; [`Failure::TooLarge`].
+    /// [`Failure::NoSsd`].
     pub fn plan(&self, program: &Program, tiers: &Tiers) -> Outcome {
         if self.targets == Targets::Ssd && tiers.ssd.is_none() {
             return Err(Failure::NoSsd);
         }
-        touched(program, tiers.gpu)?;
         let times = ideal_times(program);
         let mut choice = Choice { how: *self, line: tiers.gpu, ledger: Ledger::new(program, tiers, &times), times };
         let mut absences = choice.choose(&periods(program, &choice.times));

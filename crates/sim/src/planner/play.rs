@@ -18,7 +18,7 @@
 //! Not here: faults, blocks, and what they cost.
 
 use super::ledger::Direction;
-use super::schedule::{Kind, Move, Schedule, TooLarge, touched};
+use super::schedule::{Kind, Move, Schedule, TooLarge, fitting};
 use crate::tiers::{Tier, Tiers};
 use deepum_core::units::{Bytes, Nanos};
 use deepum_trace::program::{Life, Program, TensorId};
@@ -51,7 +51,7 @@ pub struct Played {
 /// # Errors
 /// [`TooLarge`]: everything else runs, if slowly.
 pub fn play(program: &Program, tiers: &Tiers, schedule: &Schedule) -> Result<Played, TooLarge> {
-    touched(program, tiers.gpu)?;
+    fitting(program, tiers.gpu)?;
     let mut machine = Machine::new(program, tiers);
     for _ in 0..ITERATIONS {
         machine.told = Played { peak: machine.held, ..Played::default() };

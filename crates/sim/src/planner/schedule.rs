@@ -221,17 +221,22 @@ pub struct TooLarge {
 }
 
 /// What each kernel touches.
+#[must_use]
+pub fn touched(program: &Program) -> Vec<Bytes> {
+    let size = |id: TensorId| program.tensor(id).size.0;
+    program.kernels().iter().map(|kernel| Bytes(kernel.touches().into_iter().map(size).sum())).collect()
+}
+
+/// The same, where all of it must be on the GPU at once.
 ///
 /// # Errors
 /// [`TooLarge`], if that is more than the GPU has.
-pub fn touched(program: &Program, gpu: Bytes) -> Result<Vec<Bytes>, TooLarge> {
-    let size = |id: TensorId| program.tensor(id).size.0;
-    let touched = program.kernels().iter().map(|kernel| Bytes(kernel.touches().into_iter().map(size).sum()));
-    let checked = (0u32..).zip(touched).map(|(kernel, bytes)| match bytes <= gpu {
-        true => Ok(bytes),
-        false => Err(TooLarge { kernel, bytes, gpu }),
-    });
-    checked.collect()
+pub fn fitting(program: &Program, gpu: Bytes) -> Result<Vec<Bytes>, TooLarge> {
+    let touched = touched(program);
+    match (0u32..).zip(&touched).find(|(_, bytes)| **bytes > gpu) {
+        Some((kernel, &bytes)) => Err(TooLarge { kernel, bytes, gpu }),
+        None => Ok(touched),
+    }
 }
 
 /// Why a planner has no plan.

@@ -91,7 +91,7 @@ fn random_tiers() -> impl Strategy<Value = Tiers> {
 /// Every planner's answer, by name.
 fn all(program: &Program, tiers: &Tiers) -> Vec<(&'static str, Outcome)> {
     let turn = u32::try_from(program.kernels().len() / 2).unwrap();
-    let most = |tier| Most { tier, fault_back: Rate(BYTE_PER_NS / 4), fault_out: Rate(BYTE_PER_NS / 4) };
+    let most = |tiers| Most { tiers, fault_back: Rate(BYTE_PER_NS / 4), fault_out: Rate(BYTE_PER_NS / 4) };
     let g10 = |targets| G10 { targets };
     let world = tiers.ssd.map(|ssd| World {
         gpu: tiers.gpu,
@@ -105,8 +105,9 @@ fn all(program: &Program, tiers: &Tiers) -> Vec<(&'static str, Outcome)> {
         ("g10, host", g10(Targets::Host).plan(program, tiers)),
         ("g10", G10::PAPER.plan(program, tiers)),
         ("g10, published", world.map_or(Err(Failure::NoSsd), |world| published::g10::plan(program, &world))),
-        ("most, SSD", most(Tier::Ssd).plan(program, tiers)),
-        ("most, host", most(Tier::Host).plan(program, tiers)),
+        ("most, SSD", most(&[Tier::Ssd]).plan(program, tiers)),
+        ("most, host", most(&[Tier::Host]).plan(program, tiers)),
+        ("most", most(&[Tier::Host, Tier::Ssd]).plan(program, tiers)),
         ("flashneuron", flashneuron::plan(program, tiers, turn)),
         ("oracle", oracle::plan(program, tiers)),
     ]

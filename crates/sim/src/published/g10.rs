@@ -23,7 +23,7 @@ mod channels;
 
 use super::World;
 use super::guide::mapped_from;
-use crate::planner::schedule::{Kind, Move, Outcome, Plan, Schedule, TooLarge, touched};
+use crate::planner::schedule::{Kind, Move, Outcome, Plan, Schedule, TooLarge, fitting};
 use crate::planner::vitality::{Period, ideal_times, periods};
 use crate::tiers::Tier;
 use channels::Channels;
@@ -50,7 +50,7 @@ const SSD: Nanos = Nanos::micros(20);
 /// # Errors
 /// [`Failure::TooLarge`](crate::planner::schedule::Failure::TooLarge).
 pub fn plan(program: &Program, world: &World) -> Outcome {
-    touched(program, world.gpu)?;
+    fitting(program, world.gpu)?;
     let periods = periods(program, &ideal_times(program));
     let mut planner = Planner::new(program, world, percent(world.gpu.0, LINE));
     planner.choose(periods);
@@ -81,7 +81,7 @@ impl Direct {
 /// # Errors
 /// [`TooLarge`].
 pub fn plan_direct(program: &Program, world: &World, direct: Direct) -> Result<Vec<Move>, TooLarge> {
-    touched(program, world.gpu)?;
+    fitting(program, world.gpu)?;
     let world = World { host: if direct.host { world.host } else { Bytes::ZERO }, ..*world };
     let periods = periods(program, &ideal_times(program));
     let mut planner = Planner::new(program, &world, percent(world.gpu.0, direct.line).map(|line| line / 100));

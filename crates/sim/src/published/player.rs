@@ -6,7 +6,7 @@ use super::link::{Lane, Link};
 use super::memory::{Away, Memory};
 use super::{PublishedError, World};
 use crate::planner::play::Played;
-use crate::planner::schedule::touched;
+use crate::planner::schedule::fitting;
 use crate::tiers::Tier;
 use deepum_core::units::{Bytes, Nanos};
 use deepum_trace::g10::FaultCost;
@@ -34,7 +34,7 @@ impl<'a, G: Guides> Player<'a, G> {
         world: &World,
         guided: G,
     ) -> Result<Self, PublishedError> {
-        touched(program, world.gpu)?;
+        fitting(program, world.gpu)?;
         let (memory, link) = (Memory::new(program, world), Link::new(world));
         Ok(Self { program, faults, world: *world, memory, link, guided, told: Played::default() })
     }

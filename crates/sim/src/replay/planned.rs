@@ -26,6 +26,10 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 /// Kernels before the GPU comes to its hand-out that a PT block is populated. A choice: longer than a call takes.
 const BEFORE: u64 = 4;
 
+/// Launches that the program shall be ahead of the GPU at most: as many as under `horizon`, and for the same reason. A host that is further ahead has handed out
+/// the memory again that a plan takes for dead, so that it cannot be given up, and what is in it is carried out and fetched to be overwritten.
+const LEAD: u64 = 16;
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Planned<'a> {
@@ -246,6 +250,10 @@ impl Thinks for Planned<'_> {
     fn gate(&mut self, moving: bool) -> Option<LaunchSeq> {
         // If nothing moves, nothing will make room: what is missing faults.
         self.fetching.first().filter(|_| moving).map(|(by, _)| *by)
+    }
+
+    fn lead(&self) -> Option<u64> {
+        Some(LEAD)
     }
 
     fn awake(&self) -> bool {

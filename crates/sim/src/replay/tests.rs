@@ -226,6 +226,28 @@ fn a_plan_is_carried_out_to_the_byte_and_nothing_faults() {
     assert_eq!((last.totals.fault_entries, planned.core), (0, None));
 }
 
+#[test]
+fn under_a_plan_the_program_is_held_and_what_is_dead_does_not_move() {
+    // Each tensor lives for one launch. A host that were hundreds of launches ahead would have handed all of them out again when room is needed.
+    let mut does = vec![Does::Alloc(AddrRange::new(DevAddr(BASE), Bytes::mib(320)))];
+    for _ in 0..4 {
+        does.push(Does::Iteration);
+        for n in 0..40 {
+            does.push(Does::PtBlock { range: tensor(n), active: true });
+            does.push(launch(u32::try_from(n).unwrap(), &[n]));
+            does.push(Does::PtBlock { range: tensor(n), active: false });
+        }
+    }
+    does.push(Does::Iteration);
+    let script = script(does);
+    let recorded = script.last_iteration().unwrap();
+    let schedule = Schedule::new(&recorded.program, Vec::new()).unwrap();
+    let setup = setup(PolicyName::Demand, Bytes::mib(64));
+    let planned = replay_plan(&script, &setup, &recorded, &schedule, |_, _| ()).unwrap();
+    let totals = planned.iterations[3].totals;
+    assert_eq!((totals.bytes_in.total(), totals.bytes_out.total()), (Bytes::ZERO, Bytes::ZERO), "{totals:?}");
+}
+
 /// Saves what is on the GPU and that nobody uses, and drops what is saved; the GPU faults for all of it.
 #[derive(Debug)]
 struct Drops;
