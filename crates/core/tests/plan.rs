@@ -146,6 +146,26 @@ fn what_is_learned_of_a_launch_is_known_of_those_that_were_predicted_before() {
     );
 }
 
+/// Thirty launches with thirty blocks each, again and again.
+#[test]
+fn the_program_is_held_closer_ahead_while_few_launches_use_many_blocks() {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    scene.alloc(0, 900);
+    (0..30).for_each(|n| scene.tell(&Event::PtBlock { range: range(n * 30, 30), active: true }));
+    scene.moved(0, 900, DEVICE);
+    for n in 0..120 {
+        scene.launch(n % 30, &[n % 30 * 30]);
+        scene.done(n + 1);
+    }
+    (0..17).for_each(|n| scene.launch(n, &[n * 30]));
+    assert_eq!(scene.engine.lead(), Some(16), "510 blocks");
+    scene.launch(17, &[510]);
+    assert_eq!(scene.engine.lead(), Some(2), "540 blocks");
+    scene.done(121);
+    assert_eq!(scene.engine.lead(), Some(16));
+}
+
 #[test]
 fn what_a_copy_uses_comes_in_its_place_and_does_not_count_towards_the_degree() {
     let mut scene = Scene::new(Config { degree: 1, ..Config::new(PolicyName::Deepum, blocks(FITS)) });

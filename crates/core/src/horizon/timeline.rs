@@ -74,6 +74,8 @@ pub struct Point {
     /// Blocks it is not taken to need, to see whether it does.
     pub left_out: Vec<UmBlock>,
     first: u32,
+    /// How many uses were added to it.
+    added: usize,
 }
 
 /// How manieth a point is, until points are added or go.
@@ -90,6 +92,8 @@ pub struct Timeline {
     gone: Ticket,
     /// How many points, from the front, were issued.
     issued: usize,
+    /// How many uses were added to those.
+    issued_uses: usize,
     uses: Vec<Use>,
     vacant: u32,
     live: usize,
@@ -110,6 +114,7 @@ impl Default for Timeline {
             last: Ticket(0),
             gone: Ticket(0),
             issued: 0,
+            issued_uses: 0,
             uses: Vec::new(),
             vacant: NIL,
             live: 0,
@@ -143,6 +148,10 @@ impl Timeline {
     /// Whether this many launches beyond those issued are known.
     pub fn foresees(&self, launches: u64) -> bool {
         (self.points.len() - self.issued) as u64 >= launches
+    }
+    /// How many blocks launches use that were issued and are not over, each counted with each launch.
+    pub fn issued_uses(&self) -> usize {
+        self.issued_uses
     }
     /// All points.
     pub fn all(&self) -> impl Iterator<Item = Nth> + use<> {
@@ -183,6 +192,7 @@ impl Timeline {
         if let Some(at) = predicted.filter(|&at| self.points.get(at).is_some_and(|point| point.exec == exec)) {
             for point in self.points.range_mut(self.issued..=at) {
                 point.issued = Some(seq);
+                self.issued_uses += point.added;
             }
             self.issued = at + 1;
             return (Nth(at), true);
@@ -194,7 +204,7 @@ impl Timeline {
         }
         let ticket = if self.has_predicted() { stray } else { Ticket(before.0 + STRIDE) };
         self.last = self.last.max(ticket);
-        let point = Point { ticket, exec, issued: Some(seq), known: false, left_out: Vec::new(), first: NIL };
+        let point = Point { ticket, exec, issued: Some(seq), known: false, left_out: Vec::new(), first: NIL, added: 0 };
         self.points.insert(self.issued, point);
         self.issued += 1;
         (Nth(self.issued - 1), false)
@@ -203,8 +213,15 @@ impl Timeline {
     /// Predicts a launch behind all others.
     pub fn push(&mut self, exec: ExecId) -> Nth {
         self.last = Ticket(self.last.0 + STRIDE);
-        let point =
-            Point { ticket: self.last, exec: Some(exec), issued: None, known: false, left_out: Vec::new(), first: NIL };
+        let point = Point {
+            ticket: self.last,
+            exec: Some(exec),
+            issued: None,
+            known: false,
+            left_out: Vec::new(),
+            first: NIL,
+            added: 0,
+        };
         self.points.push_back(point);
         Nth(self.points.len() - 1)
     }
@@ -239,6 +256,8 @@ impl Timeline {
         };
         let id = self.put(new);
         self.points[nth].first = id;
+        self.points[nth].added += 1;
+        self.issued_uses += usize::from(nth < self.issued);
         match before {
             NIL => self.chains[at.index()].first = id,
             before => self.uses[before as usize].after = id,
@@ -286,6 +305,7 @@ impl Timeline {
     pub fn pop(&mut self, over: LaunchSeq, gone: impl FnMut(Handle)) -> Option<Point> {
         let point = self.points.pop_front_if(|point| point.issued.is_some_and(|issued| issued <= over))?;
         self.issued -= 1;
+        self.issued_uses -= point.added;
         self.gone = point.ticket;
         self.unlink_all(point.first, gone);
         Some(point)
@@ -302,7 +322,7 @@ impl Timeline {
 
     /// Forgets all.
     pub fn clear(&mut self, mut gone: impl FnMut(Handle)) {
-        self.issued = 0;
+        (self.issued, self.issued_uses) = (0, 0);
         self.take_back(&mut gone);
     }
 

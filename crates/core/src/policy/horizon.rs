@@ -60,6 +60,11 @@ const SPARE: usize = 8;
 /// While so many launches beyond those issued are known, the program is no more launches and copies ahead of the GPU.
 const LEAD: u64 = 16;
 
+/// Launches issued that use so many blocks together, 1 GiB, are enough of a lead, if one waits behind the one that is executing: to bring half of them takes longer than the host needs for the next
+/// launch, and whatever memory is handed out so long before its first use is taken all that time.
+const HEAVY: usize = 512;
+const SHORT_LEAD: u64 = 2;
+
 /// Trust in what is expected: one more for each launch that was, up to the first, [`STRAY`] less for one that was not, and [`WRONG`] less for one that sends the program elsewhere; nothing is predicted
 /// with less than [`ENOUGH`]. A model that answers has new addresses for its cache with each token, and a tenth of its launches are strays.
 const MOST_TRUST: u32 = 64;
@@ -69,6 +74,9 @@ const ENOUGH: u32 = 32;
 
 /// So many launches later predictions are brought up to what is known, and it is looked anew for who is worth saving: either looks at everything.
 const STALE: u64 = 32;
+
+/// It is looked for the latter, too, once so many blocks have another place or next use: an optimizer has not as many launches, and each uses hundreds of blocks.
+const CHANGES: usize = 256;
 
 /// Points walked at most for one event: many enough to get ahead of any program.
 const WALK: usize = 64;
@@ -174,7 +182,8 @@ impl Horizon {
         if let Some(class) = class {
             self.timeline.has_place(at, !matches!(class, Class::Away | Class::Unborn | Class::Leaving));
         }
-        self.place(at, class, ticket);
+        let by = lacked_by(block.ask(), block.on_device, ticket, || self.timeline.next_write(at, NEVER));
+        self.place(at, class, by);
         let until = Ticket(self.timeline.front().0 + AHEAD);
         let written = match class {
             Some(Class::DeadSaved) => Some(ticket),
@@ -183,6 +192,11 @@ impl Horizon {
         };
         self.written.place(at, written.and(class), written.unwrap_or(NEVER));
     }
+}
+
+/// When a block is lacked that is used next then: who is there, and comes only to be owned, not before it is written.
+fn lacked_by(ask: Ask, on_device: bool, used: Ticket, written: impl FnOnce() -> Option<Ticket>) -> Ticket {
+    if ask == Ask::Own && on_device { written().unwrap_or(NEVER) } else { used }
 }
 
 impl Policy for Horizon {
@@ -286,6 +300,7 @@ impl Policy for Horizon {
         known.dying.unlist();
         while let Some(at) = known.residency.changed() {
             self.rank(at, known);
+            self.worth.changed += 1;
             self.moved = true;
         }
     }
@@ -319,7 +334,8 @@ impl Policy for Horizon {
         self.timeline.issued_at(self.timeline.find(first)?)
     }
     fn lead(&self, _known: &Known) -> Option<u64> {
-        self.timeline.foresees(LEAD).then_some(LEAD)
+        let lead = if self.timeline.issued_uses() < HEAVY { LEAD } else { SHORT_LEAD };
+        self.timeline.foresees(LEAD).then_some(lead)
     }
     fn learned(&self) -> Option<(u32, &Tables)> {
         Some((1, &self.learner.tables))
@@ -331,5 +347,18 @@ impl Policy for Horizon {
         let bytes =
             [self.timeline.bytes(), self.ranks.bytes(), self.written.bytes(), self.trail.bytes(), self.habits.bytes()];
         TableSizes { future_bytes: Bytes(bytes.into_iter().sum::<usize>() as u64), ..self.learner.sizes(0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_launch_waits_for_who_is_there_to_be_owned_but_the_one_that_writes() {
+        let by = |ask, on_device, written| lacked_by(ask, on_device, Ticket(3), || written);
+        assert_eq!(by(Ask::Own, true, Some(Ticket(9))), Ticket(9));
+        assert_eq!(by(Ask::Own, true, None), NEVER);
+        assert_eq!([by(Ask::Own, false, Some(Ticket(9))), by(Ask::Predicted, true, None)], [Ticket(3); 2]);
     }
 }

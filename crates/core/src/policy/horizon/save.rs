@@ -3,7 +3,7 @@
 //! A burst of new contents may need more room than the link can make in its time, and before it everybody is still in use. Who is only read until then and has a
 //! rest after it is copied to the host meanwhile, and then leaves without a copy: as many as the burst needs, those needed last first.
 
-use super::{Horizon, SOON, STALE, UNDER_WAY};
+use super::{CHANGES, Horizon, SOON, STALE, UNDER_WAY};
 use crate::command::Commands;
 use crate::copies;
 use crate::horizon::need::Ordinal;
@@ -28,6 +28,14 @@ pub(super) struct Worth {
     blocks: Vec<(Ticket, Handle)>,
     /// The first launch when it was looked for them.
     looked: Ticket,
+    /// Blocks of which anything has changed since.
+    pub(super) changed: usize,
+}
+
+impl Worth {
+    fn is_stale(&self, front: Ticket) -> bool {
+        front.0 >= self.looked.0 + STALE * STRIDE || self.changed >= CHANGES
+    }
 }
 
 impl Horizon {
@@ -69,8 +77,8 @@ impl Horizon {
 
     fn worth_saving(&mut self, over: Ordinal, known: &Known) -> Option<Handle> {
         let front = self.timeline.front();
-        if self.worth.blocks.is_empty() && front.0 >= self.worth.looked.0 + STALE * STRIDE {
-            self.worth.looked = front;
+        if self.worth.blocks.is_empty() && self.worth.is_stale(front) {
+            (self.worth.looked, self.worth.changed) = (front, 0);
             let only = self.ranks.nearest_first(Class::Only).take_while(|&(ticket, _)| ordinal(ticket) <= over);
             let since = self.iteration();
             let mut tried = 0..TRIED;
@@ -116,5 +124,18 @@ impl Horizon {
             }
             self.rank(at, known);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_looked_anew_after_many_launches_or_many_changes() {
+        let is_stale = |launches: u64, changed| {
+            Worth { blocks: Vec::new(), looked: Ticket(7 * STRIDE), changed }.is_stale(Ticket((7 + launches) * STRIDE))
+        };
+        assert!(is_stale(32, 0) && is_stale(0, 256) && !is_stale(31, 255));
     }
 }
