@@ -360,11 +360,10 @@ mod tests {
             let (mut trail, mut cursor, mut strays) = (Trail::default(), None, 0);
             let (mut ids, mut presumed): (Vec<u32>, Vec<bool>) = Default::default();
             for id in pushed {
-                if let Some(at) = cursor.filter(|&at: &usize| strays == 0 && at + 2 < ids.len()) {
-                    if ids[at + 1] != id && ids[at + 2] == id && !presumed[at + 1] {
-                        ids.push(ids[at + 1]);
-                        presumed.push(true);
-                    }
+                let followed = cursor.filter(|&at: &usize| strays == 0 && at + 2 < ids.len());
+                if let Some(at) = followed.filter(|&at| ids[at + 1] != id && ids[at + 2] == id && !presumed[at + 1]) {
+                    ids.push(ids[at + 1]);
+                    presumed.push(true);
                 }
                 ids.push(id);
                 presumed.push(false);
