@@ -97,7 +97,10 @@ fn mistakes_are_named_with_what_is_allowed() {
         (&[&trace, "--lost", "0"], &["--lost", "zero"]),
         (&[&trace, "--vary", "100%"], &["--vary", "from 0 % to less than 100 %"]),
         (&[&trace, "--put-right", "dead"], &["--put-right", "--gpu g10-compat only"]),
-        (&[&trace, "--gpu", "g10-compat", "--link", "3"], &["g10-compat has its own", "link"]),
+        (&[&trace, "--gpu", "g10-compat", "--one-copy"], &["g10-compat has its own", "copies"]),
+        (&[&trace, "--gpu", "g10-compat", "--ssd", "r3,w2"], &["g10-compat reads as fast as it writes"]),
+        (&[&trace, "--gpu", "g10-compat", "--ssd", "r3,w3,cached"], &["no cache on g10-compat"]),
+        (&[&trace, "--ssd", "r3,w3,cache"], &["r3,w3,cache", "rRATE,wRATE,cached"]),
         (
             &[&trace, "--gpu", "g10-compat", "--policy", "deepum"],
             &["deepum", "allowed are demand, horizon, deepum_plus"],
