@@ -117,10 +117,10 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 fn ssd(text: &str) -> Result<Ssd, String> {
-    let allowed = "allowed: rRATE,wRATE or rRATE,wRATE,cached, such as r3.2,w3.0, in GB/s";
+    let allowed = "allowed: rRATE,wRATE or rRATE,wRATE,cached, such as r3.2,w3.0, in GB/s, from 0.1 to 2000";
     let (text, cached) = text.strip_suffix(",cached").map_or((text, false), |text| (text, true));
     let rates = text.strip_prefix('r').and_then(|rest| rest.split_once(",w")).ok_or(allowed)?;
-    let [read, write] = [rates.0, rates.1].map(|text| rate(text).map(|rate| rate * 1e9));
+    let [read, write] = [rates.0, rates.1].map(|text| rate(text).map(|rate| rate * 1e9).map_err(|_| allowed));
     Ok(Ssd { read: read?, write: write?, cached })
 }
 
