@@ -112,7 +112,7 @@ fn what_is_handed_out_from_an_allocation_ends_the_allocation_as_a_tensor_and_fre
 #[test]
 fn by_pieces_nobody_touches_more_than_is_touched() {
     // The weight's first quarter is read, its middle overwritten, which does not spare anybody to bring it back, and its last byte never touched; of the buffer 40
-    // pages are looked up.
+    // pages are looked up, and all but its end is overwritten at last.
     let looked_up: String = (0..40).map(|n| format!(" r:0x{:x}+4096", 0x900000 + n * 8192)).collect();
     let lines = format!(
         "\
@@ -124,7 +124,7 @@ fn by_pieces_nobody_touches_more_than_is_touched() {
 1 touched @3 w:0x1200+1024{looked_up}
 1 time @3 8
 1 launch stream 0 kernel #1 key 0000000000000004
-1 touched @4 rw:0x900000+2097152
+1 touched @4 rw:0x900000+2093056
 1 time @4 9
 2 iteration
 "
@@ -132,7 +132,7 @@ fn by_pieces_nobody_touches_more_than_is_touched() {
     let recorded = program(&format!("{PREPARATION}{lines}")).unwrap();
     assert_eq!(recorded.program.kernels()[1], kernel("work", 8, &[0, 1], &[0]));
     let by_pieces = recorded.by_pieces().unwrap();
-    let tensors = [512, 512, 512, 2 << 20].map(|size| tensor(size, Life::Global));
+    let tensors = [512, 512, 512, 2093056].map(|size| tensor(size, Life::Global));
     assert_eq!(by_pieces.tensors(), tensors);
     let kernels = [kernel("init", 7, &[0, 1], &[]), kernel("work", 8, &[1, 2], &[1, 2]), kernel("work", 9, &[3], &[3])];
     assert_eq!(by_pieces.kernels(), kernels);

@@ -3,7 +3,7 @@
 //! Problem: a [`Program`] says of a kernel which tensors it touches. One that looks up a few rows of a table touches the table, one that works on the first third of a tensor the tensor; for planners, which move
 //! whole tensors, that is so, but nobody has to have the rest on the GPU, and a lower bound must not say so.
 //! Idea: a tensor is cut wherever a touch begins or ends, and its *pieces* are the tensors of the program. What no kernel touches is nothing. A table of which many rows
-//! are looked up would be cut into too many: then only who touches all of it touches it, and look-ups need nothing.
+//! are looked up would be cut into too many: it is cut at the ends of long touches only. Who touches all of a piece touches it, and look-ups need nothing.
 //!
 //! Leaving out a touch must not make anything harder. Where some were left out before the first that is kept, because they are look-ups or of the iteration before, the contents
 //! may have a copy on the host by then, made after a write that is not in the program; so such a piece begins with the first kernel that writes it.
@@ -14,8 +14,10 @@
 use super::{Kernel, Life, Program, ProgramError, Tensor, TensorId};
 use crate::event::Access;
 use deepum_core::units::Bytes;
+use std::cmp::Reverse;
+use std::ops::Range;
 
-/// Most pieces of a tensor.
+/// Most pieces of a tensor. Where touches would make more, those that are shorter than the tensor's so manieth part make none.
 const MOST: usize = 64;
 
 /// A kernel's touch of a tensor: from the one byte of it up to the other.
@@ -37,15 +39,33 @@ struct Cuts {
 }
 
 impl Cuts {
-    fn new(mut at: Vec<Bytes>, size: Bytes) -> Self {
-        at.extend([Bytes::ZERO, size]);
+    /// Of a tensor of this size, by its touches.
+    fn new(mut touches: Vec<(Bytes, Bytes)>, size: Bytes) -> Self {
+        let mut at: Vec<Bytes> = touches.iter().flat_map(|&(from, to)| [from, to]).chain([Bytes::ZERO, size]).collect();
         at.sort_unstable();
         at.dedup();
         let is_rough = at.len() > MOST + 1;
         if is_rough {
+            touches.sort_unstable_by_key(|&(from, to)| (Reverse(to - from), from));
+            touches.dedup();
             at = vec![Bytes::ZERO, size];
+            for (from, to) in touches.into_iter().take_while(|&(from, to)| (to - from).0 >= size.0 / MOST as u64) {
+                for end in [from, to] {
+                    if at.len() <= MOST
+                        && let Err(before) = at.binary_search(&end)
+                    {
+                        at.insert(before, end);
+                    }
+                }
+            }
         }
         Self { is_rough, numbers: vec![None; at.len() - 1], at }
+    }
+
+    /// The pieces that are touched whole.
+    fn within(&self, from: Bytes, to: Bytes) -> Range<usize> {
+        let first = self.at.partition_point(|&cut| cut < from);
+        first..self.at.partition_point(|&cut| cut <= to).saturating_sub(1).max(first)
     }
 }
 
@@ -54,24 +74,22 @@ impl Cuts {
 /// # Errors
 /// Too many pieces to have numbers.
 pub(super) fn by_pieces(program: &Program, before: &[bool], parts: &[Part]) -> Result<Program, ProgramError> {
-    let mut at = vec![Vec::new(); program.tensors().len()];
+    let mut touches = vec![Vec::new(); program.tensors().len()];
     for part in parts {
-        at[part.tensor.index()].extend([part.from, part.to]);
+        touches[part.tensor.index()].push((part.from, part.to));
     }
-    let mut cuts: Vec<Cuts> = at.into_iter().zip(program.tensors()).map(|(at, of)| Cuts::new(at, of.size)).collect();
+    let sizes = program.tensors().iter().map(|of| of.size);
+    let mut cuts: Vec<Cuts> = touches.into_iter().zip(sizes).map(|(touches, size)| Cuts::new(touches, size)).collect();
     let bare = |kernel: &Kernel| Kernel { reads: Vec::new(), writes: Vec::new(), ..kernel.clone() };
     let mut kernels: Vec<Kernel> = program.kernels().iter().map(bare).collect();
     let (mut tensors, mut holds) = (Vec::new(), Vec::new());
     for part in parts {
         let of = program.tensor(part.tensor);
+        let touched = cuts[part.tensor.index()].within(part.from, part.to);
         let Cuts { at, is_rough, numbers } = &mut cuts[part.tensor.index()];
-        if *is_rough && (part.from, part.to) != (Bytes::ZERO, of.size) {
-            continue;
-        }
         let is_global = of.life == Life::Global;
         let is_cut_off = !is_global && (*is_rough || before[part.tensor.index()]);
         let kernel = &mut kernels[part.kernel as usize];
-        let touched = at.partition_point(|&cut| cut < part.from)..at.partition_point(|&cut| cut < part.to);
         for piece in touched {
             if numbers[piece].is_none() && is_cut_off && !part.access.writes() {
                 continue;
