@@ -42,7 +42,7 @@ pub use lanes::{Batch, Direction, Lane};
 /// Most blocks moved by one call: 32 MiB, the most that is still called back soon enough (facts 4.1).
 pub const BATCH: u32 = 16;
 
-/// Most blocks that are saved by one call, or evicted by one while drops wait: what makes room waits for it to end.
+/// Most blocks that are evicted by one call while drops wait: those make room sooner.
 const FEW: u32 = 4;
 
 /// Most blocks dropped by one call, as a multiple of those that move: they take no time on the link.
@@ -278,7 +278,6 @@ impl Queues {
                 Lane::Drop if self.in_hand[Direction::In as usize].is_some() => 0,
                 Lane::Drop => DROPPED * most,
                 Lane::Evict if drops => most.min(FEW),
-                Lane::Save => most.min(FEW),
                 _ => most,
             };
             if most == 0 || self.waiting(lane) == 0 {

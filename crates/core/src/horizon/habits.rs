@@ -6,6 +6,9 @@
 //! it has one operand less. An operand is written if a block of it was; it is read if a block of it is saved when a launch is over. Where the save itself ended while that launch
 //! was under way, that may be wrong, until the next one faults.
 //!
+//! Optimizers are given lists of tensors, a hundred operands and more, and treat those of a list alike. So in a kernel with as many ([`LIST`]) an operand between two of which the same is known is taken to be
+//! like them, until it is seen to be otherwise; and what is tried are some between two that differ, well apart from each other and from those.
+//!
 //! Where nothing says which operand it was (several meet in a block, or memory names it), what was seen goes for that block and that execution ID. What was not
 //! seen is not known ([`Does::Uses`]); to find out a block may be saved now and then ([`Habits::may_try`]).
 
@@ -15,13 +18,20 @@ use crate::horizon::timeline::Does;
 use crate::mix::Map;
 use crate::units::{AddrRange, DevAddr, ExecId, KernelId, UmBlock};
 use crate::window::Issued;
+use std::ops::Range;
 
 /// Kernels remembered at most: many times what a program has, and a few MiB.
 const MOST: usize = 1 << 16;
 
-/// A kernel of which so many operands were found to be written by faults writes the others, too (optimizers have a hundred); and so often an iteration it is
+/// A kernel of which so many operands were found to be written by faults writes the others, too, unless they are lists; and so often an iteration it is
 /// tried what one does.
 const FEW: u8 = 3;
+
+/// And so often at most one that is given lists.
+const MANY: usize = 16;
+
+/// A kernel with more operands than these is given lists of them. Others name what they are given one by one, in any order.
+const LIST: usize = 16;
 
 /// A kernel with so many operands.
 type Kernel = (KernelId, usize);
@@ -30,13 +40,45 @@ type Kernel = (KernelId, usize);
 #[derive(Debug)]
 struct Habit {
     operands: Box<[Does]>,
+    /// The same, and what is taken to be so of those of which nothing was seen.
+    taken: Box<[Does]>,
     /// How many of them were found to be written only when it faulted.
     faulted: u8,
-    /// How often that was tried in this iteration, and when that began.
-    tried: u8,
+    /// Of which operands one each may be tried in this iteration, and when that began.
+    tries: Vec<Range<usize>>,
     since: Ordinal,
     /// The version that it last changed with.
     changed: u32,
+}
+
+impl Habit {
+    fn is_list(&self) -> bool {
+        self.operands.len() > LIST
+    }
+    fn is_worth_trying(&self, operand: usize) -> bool {
+        self.taken[operand] == Does::Uses && (self.is_list() || self.faulted < FEW)
+    }
+    /// Of which operands it would be good to know one.
+    fn worth_trying(&self) -> Vec<Range<usize>> {
+        let all = self.operands.len();
+        if !self.is_list() {
+            return vec![0..all; FEW.into()];
+        }
+        let known = (0..all).filter(|&operand| self.operands[operand] != Does::Uses);
+        let mut tries = Vec::new();
+        let mut from = 0;
+        for to in known.chain([all]) {
+            let between = to - from;
+            match between {
+                0..8 => tries.extend((from..to).map(|operand| operand..operand + 1)),
+                _ => tries.extend([1, 3, 5].map(|part| from + between * part / 8..from + between * (part + 2) / 8)),
+            }
+            from = to + 1;
+        }
+        tries.retain(|of| self.taken[of.start] == Does::Uses);
+        tries.truncate(MANY);
+        tries
+    }
 }
 
 /// Launches of one execution ID: they are given the same.
@@ -77,7 +119,7 @@ impl Habits {
     pub fn of(&self, exec: ExecId) -> Doing<'_> {
         let user = self.users.get(&exec);
         let habit = user.and_then(|user| self.kernels.get(&user.kernel?));
-        let operands = user.zip(habit).map_or((&[][..], &[][..]), |(user, habit)| (&*user.operands, &*habit.operands));
+        let operands = user.zip(habit).map_or((&[][..], &[][..]), |(user, habit)| (&*user.operands, &*habit.taken));
         Doing { seen: user.map(|user| &user.blocks).filter(|seen| !seen.is_empty()), operands, alike: None }
     }
 
@@ -101,6 +143,7 @@ impl Habits {
         let known = does.min(Does::Writes);
         if habit.operands[operand] < known {
             (habit.operands[operand], habit.changed) = (known, next);
+            habit.taken = taken(&habit.operands);
             habit.faulted += u8::from(does == Does::Writes && habit.faulted < FEW);
             self.version = next;
         }
@@ -112,8 +155,9 @@ impl Habits {
         }
         let unknown = || Habit {
             operands: vec![Does::Uses; kernel.1].into(),
+            taken: vec![Does::Uses; kernel.1].into(),
             faulted: 0,
-            tried: 0,
+            tries: Vec::new(),
             since: Ordinal::MAX,
             changed: 0,
         };
@@ -131,22 +175,18 @@ impl Habits {
     /// Where nothing would be known by it, or it is likely to be written, it may not.
     pub fn may_try(&mut self, exec: ExecId, block: UmBlock, since: Ordinal) -> bool {
         let Some(user) = self.users.get(&exec) else { return false };
-        let habit = user.kernel.and_then(|kernel| self.kernels.get(&kernel));
-        let is_enough = |habit: &Habit| habit.faulted >= FEW || (habit.since == since && habit.tried >= FEW);
-        if habit.is_some_and(is_enough) || only(&user.operands, block).is_none() {
-            return false;
-        }
+        let Some(operand) = only(&user.operands, block) else { return false };
         let Some(habit) = user.kernel.and_then(|kernel| self.habit(kernel)) else { return false };
         if habit.since != since {
-            (habit.since, habit.tried) = (since, 0);
+            (habit.since, habit.tries) = (since, habit.worth_trying());
         }
-        habit.tried += 1;
-        true
+        let of = habit.tries.iter().position(|of| of.contains(&operand)).filter(|_| habit.is_worth_trying(operand));
+        of.map(|of| habit.tries.swap_remove(of)).is_some()
     }
 
     /// Memory it takes.
     pub fn bytes(&self) -> usize {
-        let kernels = self.kernels.values().map(|habit| habit.operands.len() * size_of::<Does>()).sum::<usize>();
+        let kernels = self.kernels.values().map(|habit| 2 * habit.operands.len() * size_of::<Does>()).sum::<usize>();
         let user =
             |user: &User| size_of_val(&*user.operands) + user.blocks.capacity() * size_of::<(StableBlock, Does)>();
         let users = self.users.values().map(user).sum::<usize>();
@@ -208,6 +248,19 @@ impl Doing<'_> {
     }
 }
 
+/// What is taken to be so of operands of which this was seen.
+fn taken(seen: &[Does]) -> Box<[Does]> {
+    let mut taken: Box<[Does]> = seen.into();
+    let known = (0..seen.len()).filter(|&operand| seen.len() > LIST && seen[operand] != Does::Uses);
+    known.reduce(|before, operand| {
+        if seen[before] == seen[operand] {
+            taken[before..operand].fill(seen[operand]);
+        }
+        operand
+    });
+    taken
+}
+
 fn kernel(launch: &Issued) -> Option<Kernel> {
     launch.kernel.map(|kernel| (kernel, launch.reach.len()))
 }
@@ -262,6 +315,47 @@ mod tests {
         habits.saw(of[1], UmBlock(108), None, Does::Writes);
         habits.saw(of[0], UmBlock(102), None, Does::Reads);
         assert_eq!(does(&habits, 0, 102), Does::Writes, "whoever wrote once writes");
+    }
+
+    #[test]
+    fn operands_of_a_list_are_taken_to_be_alike_and_tried_where_lists_may_meet() {
+        let (two, few): (Vec<_>, Vec<_>) = ((0..20).collect(), (0..16).collect());
+        let (window, mut habits) = launches(&[(7, &two), (8, &few)]);
+        let of: Vec<&Issued> = window.launches().collect();
+        let block = |operand| UmBlock(100 + 2 * operand);
+        for (operand, does) in
+            [(1, Does::Writes), (8, Does::Writes), (10, Does::Reads), (18, Does::Reads), (3, Does::Writes)]
+        {
+            of.iter().for_each(|launch| _ = habits.saw(launch, block(operand), None, does));
+        }
+        let does = |habits: &Habits, exec, operand| habits.of(ExecId(exec)).with(block(operand), || None);
+        assert_eq!(
+            [0, 5, 9, 15, 19].map(|operand| does(&habits, 0, operand)),
+            [Does::Uses, Does::Writes, Does::Uses, Does::Reads, Does::Uses]
+        );
+        assert_eq!(does(&habits, 1, 5), Does::Uses, "these are no list");
+        let tries = [0, 5, 9, 15].map(|operand| habits.may_try(ExecId(0), block(operand), operand));
+        assert_eq!((tries, habits.may_try(ExecId(1), block(5), 0)), ([true, false, true, false], false));
+        habits.saw(of[0], block(15), None, Does::Writes);
+        let now = [10, 12, 15, 17, 18].map(|operand| does(&habits, 0, operand));
+        assert_eq!(now, [Does::Reads, Does::Uses, Does::Writes, Does::Uses, Does::Reads], "it was not alike");
+    }
+
+    #[test]
+    fn of_a_list_some_well_apart_are_tried_in_an_iteration_and_then_some_between_those_that_differ() {
+        let all: Vec<u64> = (0..20).collect();
+        let (window, mut habits) = launches(&[(7, &all)]);
+        let launch = window.launches().next().unwrap();
+        let block = |operand| UmBlock(100 + 2 * operand);
+        let tried = |habits: &mut Habits, since| {
+            (0..20).filter(|&operand| habits.may_try(ExecId(0), block(operand), since)).collect::<Vec<u64>>()
+        };
+        assert_eq!(tried(&mut habits, 1), [2, 7, 12]);
+        for (operand, does) in [(2, Does::Writes), (7, Does::Writes), (12, Does::Reads)] {
+            habits.saw(launch, block(operand), None, does);
+        }
+        assert_eq!(tried(&mut habits, 2), [0, 1, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19]);
+        assert_eq!(tried(&mut habits, 2), [0; 0], "once an iteration");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Timeline and ranks against what they stand for: lists written out in full.
 
 use super::ranks::{Class, NEVER, Ranks};
-use super::timeline::{Does, Timeline};
+use super::timeline::{Does, Timeline, ordinal};
 use crate::residency::{Handle, Ticket};
 use crate::units::{ExecId, LaunchSeq};
 use proptest::prelude::*;
@@ -231,4 +231,32 @@ fn a_copy_is_kept_for_a_rest_in_which_new_contents_come() {
     assert_eq!(again(600, 80, Does::Writes), None, "it writes");
     assert_eq!(again(600, 40, Does::Reads), None, "the rest is short");
     assert_eq!(again(60, 80, Does::Reads), None, "there is little that is new");
+}
+
+#[test]
+fn who_is_read_until_it_is_to_leave_is_worth_a_copy() {
+    // Between its third use and its fourth others take all places.
+    let leaves = |of: &[(u32, Does)]| {
+        let mut timeline = Timeline::default();
+        timeline.plan.places = 2;
+        for (n, &(exec, does)) in (0..).zip(of) {
+            let nth = timeline.push(ExecId(exec));
+            timeline.add(nth, Handle::of(0), does);
+            let others = if n == 2 { 1..4 } else { 1..1 };
+            let nth = timeline.push(ExecId(100));
+            others.for_each(|other| _ = timeline.add(nth, Handle::of(other), Does::Fills));
+        }
+        timeline.leaves_later(Handle::of(0)).map(|(ticket, doubtful)| (ordinal(ticket), doubtful))
+    };
+    let [reads, uses, writes, fills] = [Does::Reads, Does::Uses, Does::Writes, Does::Fills];
+    let with = |n: usize, does| {
+        let mut of = [(7, reads), (8, reads), (9, reads), (10, writes)];
+        of[n].1 = does;
+        of
+    };
+    assert_eq!(leaves(&with(0, reads)), Some((7, None)), "it is written only when it has come again");
+    assert_eq!(leaves(&with(1, uses)), Some((7, Some(ExecId(8)))), "it may be written before");
+    assert_eq!(leaves(&with(2, writes)), None, "it is written before");
+    assert_eq!(leaves(&with(3, fills)), None, "nobody needs it any more");
+    assert_eq!(leaves(&with(0, reads)[..3]), None, "nothing is known of when it leaves");
 }

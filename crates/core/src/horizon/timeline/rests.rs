@@ -39,12 +39,12 @@ impl Timeline {
         does != Does::Fills && is_there && (since >= until || self.plan.has_place(front, since, until - 1))
     }
 
-    /// Where nobody writes a block before this launch, uses it until then, and not then: when it is used again, and the first of those of whom it is not
-    /// known that they only read.
-    pub fn rests_at(&self, at: Handle, over: Ordinal) -> Option<(Ticket, Option<ExecId>)> {
-        let (mut id, mut doubtful) = (self.first(at), None);
-        while let Some(&Use { point, does, exec, after, .. }) = self.uses.get(id as usize) {
-            if ordinal(point) > over {
+    /// Where a block is only read until it is to leave, as planned, but is used before that: when it is used after that rest, and the first of those of whom it is not known that they only read.
+    pub fn leaves_later(&self, at: Handle) -> Option<(Ticket, Option<ExecId>)> {
+        let (first, mut doubtful) = (self.first(at), None);
+        let mut id = first;
+        while let Some(&Use { point, does, exec, in_place, after, .. }) = self.uses.get(id as usize) {
+            if !in_place && id != first {
                 return (does != Does::Fills).then_some((point, doubtful));
             }
             if does.writes() || exec == NIL {

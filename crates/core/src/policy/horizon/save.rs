@@ -1,7 +1,7 @@
 //! Two copies: who is saved ahead of need, and whose copy on the host is given up before it is written.
 //!
-//! A burst of new contents may need more room than the link can make in its time, and before it everybody is still in use. Who is only read until then and has a
-//! rest after it is copied to the host meanwhile, and then leaves without a copy: as many as the burst needs, those needed last first.
+//! A burst of new contents may need more room than the link can make in its time, and before it everybody is still in use. Who is only read until it is to leave, as planned, is copied to the host
+//! meanwhile, and then leaves without a copy: as many as the burst needs, those needed last first. An optimizer that has written a moment for the last time gives it up so while others are still to come.
 
 use super::{CHANGES, Horizon, SOON, STALE, UNDER_WAY};
 use crate::command::Commands;
@@ -15,8 +15,8 @@ use crate::residency::{Handle, Ticket};
 use crate::units::{ExecId, UmBlock};
 use std::cmp::Reverse;
 
-/// Most blocks being saved: three calls (`queues`), so that what makes room does not wait for many.
-const SAVING: usize = 12;
+/// Most blocks being saved: three calls (`queues`). What makes room goes before all but the first of them.
+const SAVING: usize = 48;
 
 /// Most blocks that are saved at a time to see whether they are written.
 const TRIED: usize = 16;
@@ -48,12 +48,11 @@ impl Horizon {
         }
         let from = ordinal(self.timeline.front());
         let places = self.places(known);
-        let Some(over) = self.over(Self::spare(known), known) else { return };
         // Room for what is fetched is made at the pace at which it comes.
         let most = usize::try_from(self.timeline.births.highest(from) - places).unwrap_or(0);
         while self.ranks.count(Class::Saving) < SAVING
             && self.ranks.count(Class::Saving) + self.ranks.count(Class::Saved) < most
-            && let Some(at) = self.worth_saving(over, known)
+            && let Some(at) = self.worth_saving(known)
         {
             if Self::class(known.residency.get(at)) == Some(Class::Only) {
                 if !copies::save(at, known, out) {
@@ -75,15 +74,15 @@ impl Horizon {
         self.habits.may_try(exec, block, since)
     }
 
-    fn worth_saving(&mut self, over: Ordinal, known: &Known) -> Option<Handle> {
+    fn worth_saving(&mut self, known: &Known) -> Option<Handle> {
         let front = self.timeline.front();
         if self.worth.blocks.is_empty() && self.worth.is_stale(front) {
             (self.worth.looked, self.worth.changed) = (front, 0);
-            let only = self.ranks.nearest_first(Class::Only).take_while(|&(ticket, _)| ordinal(ticket) <= over);
+            let only = self.ranks.nearest_first(Class::Only);
             let since = self.iteration();
             let mut tried = 0..TRIED;
             self.worth.blocks.extend(only.filter_map(|(_, at)| {
-                let (ticket, doubtful) = self.timeline.rests_at(at, over)?;
+                let (ticket, doubtful) = self.timeline.leaves_later(at)?;
                 let block = known.residency.get(at).block;
                 let mut may_try =
                     |exec| !tried.is_empty() && self.habits.may_try(exec, block, since) && tried.next().is_some();
