@@ -15,8 +15,8 @@
 //! Records get lost, and programs do something else now and then; neither changes what the rest of an iteration is. So a launch that is not the one expected but the one after it means that one
 //! was left out, and any other is a stray, for which the cursor stays; behind some of them as many may be left out, for strays may be in the place of others: what a model does with its cache
 //! has new addresses for each token. Only the [`STRAYS`]th in a row sends the cursor where most launches before were the same.
-//! One that was left out where nothing else came is more likely lost than gone: it is put into the trail all the same, as *presumed*, or it would be missing from what is expected of the
-//! next iteration. If it is left out there again, it is gone.
+//! One that was left out where nothing else came, and that came there more than once before, is more likely lost than gone: it is put into the trail all the same, as *presumed*, or it would be missing from what is
+//! expected of the next iteration. If it is left out there again, it is gone. One that came once may be of addresses that do not come again.
 //!
 //! Not here: what launches use (`correlate::block`); what becomes of predictions that were wrong (`horizon::timeline`).
 
@@ -132,7 +132,7 @@ impl Trail {
     fn lost_before(&self, id: u32) -> Option<u32> {
         let Position(at) = self.cursor.filter(|_| self.strays == 0)?;
         let [lost, next] = [self.launch(Position(at + 1))?, self.launch(Position(at + 2))?];
-        let is_lost = lost.id != id && next.id == id && lost.id != NONE && !lost.is_presumed();
+        let is_lost = lost.id != id && next.id == id && lost.id != NONE && !lost.is_presumed() && lost.back() > 0;
         is_lost.then_some(lost.id)
     }
 
@@ -299,8 +299,10 @@ mod tests {
     fn what_was_left_out_once_is_expected_again_and_what_was_twice_is_not() {
         let (mut trail, step) = (Trail::default(), (0..20).collect::<Vec<u32>>());
         let without = || step.iter().copied().filter(|&id| id != 7);
-        push(&mut trail, step.iter().copied().chain(without()));
-        push(&mut trail, 0..7);
+        push(&mut trail, step.iter().copied().chain(without()).chain(0..7));
+        assert_eq!(ahead(&trail, 3), [8, 9, 10], "it came once");
+        trail = Trail::default();
+        push(&mut trail, step.iter().copied().chain(step.iter().copied()).chain(without()).chain(0..7));
         assert_eq!(ahead(&trail, 3), [7, 8, 9]);
         assert_eq!(trail.period(), Some(20));
         push(&mut trail, without().skip(7).chain(0..7));
@@ -361,7 +363,13 @@ mod tests {
             let (mut ids, mut presumed): (Vec<u32>, Vec<bool>) = Default::default();
             for id in pushed {
                 let followed = cursor.filter(|&at: &usize| strays == 0 && at + 2 < ids.len());
-                if let Some(at) = followed.filter(|&at| ids[at + 1] != id && ids[at + 2] == id && !presumed[at + 1]) {
+                let context = CONTEXT as usize;
+                let came_before = |at: usize| {
+                    let now = (at + 1).checked_sub(context).map(|first| &ids[first..=at]);
+                    now.is_some_and(|now| ids[..at].windows(context).any(|other| other == now))
+                };
+                let lost = followed.filter(|&at| ids[at + 1] != id && ids[at + 2] == id && !presumed[at + 1]);
+                if let Some(at) = lost.filter(|&at| came_before(at + 1)) {
                     ids.push(ids[at + 1]);
                     presumed.push(true);
                 }
