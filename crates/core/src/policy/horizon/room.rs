@@ -9,10 +9,10 @@ use crate::copies;
 use crate::evict;
 use crate::horizon::need::Ordinal;
 use crate::horizon::ranks::{Class, NEVER};
-use crate::horizon::timeline::{STRIDE, ordinal};
+use crate::horizon::timeline::{Does, STRIDE, ordinal};
 use crate::invalidate::{self, Invalidate};
 use crate::known::Known;
-use crate::residency::{Ask, Handle, Ticket};
+use crate::residency::{Ask, Block, Handle, Ticket};
 
 /// While the way out is full, room that is needed within so many launches is made by those who need no time on it.
 const HASTE: Ordinal = 256;
@@ -108,9 +108,11 @@ impl Horizon {
     }
 
     fn leave(&mut self, at: Handle, known: &mut Known, out: &mut Commands) {
-        let block = known.residency.get(at).block;
+        let Block { block, saved, .. } = *known.residency.get(at);
+        // Who was saved to see whether it is written comes back with its copy, or nothing is seen.
+        let is_tried = saved && self.timeline.next_use(at).is_some_and(|(_, does)| does == Does::Uses);
         let rests = self.timeline.rests_again(at).filter(|_| known.saving);
-        let keeps = rests.is_some_and(|doubtful| doubtful.is_none_or(|exec| self.may_try(exec, block)));
+        let keeps = is_tried || rests.is_some_and(|doubtful| doubtful.is_none_or(|exec| self.may_try(exec, block)));
         if !(keeps && copies::drop_copy(at, known, out)) {
             evict::leave(at, Ask::PreEvict, known, out);
         }
