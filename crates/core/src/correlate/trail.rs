@@ -363,7 +363,7 @@ mod tests {
             let (mut ids, mut presumed): (Vec<u32>, Vec<bool>) = Default::default();
             for id in pushed {
                 let followed = cursor.filter(|&at: &usize| strays == 0 && at + 2 < ids.len());
-                let context = CONTEXT as usize;
+                let context = usize::try_from(CONTEXT).unwrap();
                 let came_before = |at: usize| {
                     let now = (at + 1).checked_sub(context).map(|first| &ids[first..=at]);
                     now.is_some_and(|now| ids[..at].windows(context).any(|other| other == now))
