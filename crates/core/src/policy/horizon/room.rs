@@ -17,9 +17,6 @@ use crate::residency::{Ask, Block, Handle, Ticket};
 /// While the way out is full, room that is needed within so many launches is made by those who need no time on it.
 const HASTE: Ordinal = 256;
 
-/// But for room that is needed to fetch, nobody goes in haste who is used so few launches later: it would have to be fetched at once, too.
-const AGAIN: Ordinal = 64;
-
 /// Most blocks on their way off the GPU of which the host has a copy.
 const QUICKLY: usize = 4 * UNDER_WAY;
 
@@ -69,9 +66,7 @@ impl Horizon {
             // In haste, or soon and while the way out is full, whoever needs no time on the link goes first; and otherwise not while there is time.
             let is_full = known.residency.blocks_leaving() >= UNDER_WAY;
             let is_hasty = over < from + SOON / STRIDE || is_full && over < from + HASTE;
-            let is_to_fetch = self.ranks.first(Class::Away).is_some_and(|(ticket, _)| ordinal(ticket) <= over);
-            let may_go = |ticket| !is_to_fetch || ordinal(ticket) > over + AGAIN;
-            let quick = saved.filter(|&(ticket, _)| is_hasty && may_go(ticket));
+            let quick = saved.filter(|_| is_hasty);
             let Some((_, at)) = quick.or(only.max(saved.filter(|_| !is_early))) else { return };
             let most = if known.residency.get(at).saved { QUICKLY } else { UNDER_WAY };
             if known.residency.blocks_leaving() >= most {
