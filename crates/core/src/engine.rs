@@ -212,10 +212,10 @@ impl Engine {
             Event::FaultSource { up } => self.known.faults_visible = *up,
             Event::NoticesLost { count } => self.known.counters.notices_lost += count,
         }
-        // A move that failed made no room and took none. To ask again at once could go on for ever.
+        // A move that failed made no room and took none. To ask again at once could go on for ever; but whose contents somebody has is not asked for them again.
         let failed = match event {
             Event::MoveDone { ok, .. } => !ok,
-            Event::Discarded { outcome, .. } => *outcome != DiscardOutcome::Done,
+            Event::Discarded { outcome, .. } => *outcome == DiscardOutcome::Failed,
             _ => false,
         };
         if self.awake {

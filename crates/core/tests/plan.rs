@@ -5,7 +5,7 @@ mod world;
 
 use deepum_core::command::{Command, Commands, Why};
 use deepum_core::engine::{Config, Engine};
-use deepum_core::event::{Event, Launch, Migration, MigrationCause};
+use deepum_core::event::{DiscardOutcome, Event, Launch, Migration, MigrationCause};
 use deepum_core::invalidate::Invalidate;
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::Queues;
@@ -144,6 +144,43 @@ fn what_is_learned_of_a_launch_is_known_of_those_that_were_predicted_before() {
         come.range(330..).count() > 100,
         "the launches after these were predicted when nothing was known: {come:?}"
     );
+}
+
+#[test]
+fn contents_that_may_not_be_given_up_are_asked_for_once_and_leave_like_others() {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    scene.alloc(0, 1200);
+    for first in [0, 600] {
+        scene.tell(&Event::PtBlock { range: range(first, 600), active: true });
+    }
+    scene.launch(1, &[0]);
+    scene.moved(0, FITS, DEVICE);
+    scene.tell(&Event::PtBlock { range: range(0, 600), active: false });
+    scene.done(1);
+    scene.asked.clear();
+    scene.launch(2, &[600]);
+    let (mut refused, mut came) = (Vec::new(), BTreeSet::new());
+    while !scene.asked.is_empty() {
+        for command in std::mem::take(&mut scene.asked) {
+            let block = command.block();
+            match command {
+                Command::Discard { .. } => {
+                    refused.push(block);
+                    scene.tell(&Event::Discarded { block, outcome: DiscardOutcome::HandedOut });
+                }
+                Command::Evict { .. } => scene.moved(block.0, 1, Place::Host),
+                Command::Fetch { .. } => {
+                    came.insert(block.0);
+                    scene.moved(block.0, 1, DEVICE);
+                }
+                other => unreachable!("{other:?}"),
+            }
+        }
+    }
+    let apart: BTreeSet<_> = refused.iter().collect();
+    assert!(!refused.is_empty() && apart.len() == refused.len() && refused.iter().all(|block| block.0 < 600));
+    assert!(came.is_superset(&(1000..1200).collect()), "the launch has nothing to wait for: {came:?}");
 }
 
 /// Thirty launches with thirty blocks each, again and again.

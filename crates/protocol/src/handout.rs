@@ -53,7 +53,7 @@ impl<'a> HandOuts<'a> {
         Self { words, grace }
     }
 
-    /// The block's word and tag; nothing for a block past those that tags tell apart (2^26 of them: 47 bits of address).
+    /// The block's word and tag; nothing for a block past those that tags tell apart (2^28 of them: 49 bits of address).
     #[expect(clippy::cast_possible_truncation, reason = "below the number of words, which is a usize")]
     fn word(&self, block: UmBlock) -> Option<(&'a AtomicU64, u64)> {
         let count = self.words.len() as u64;

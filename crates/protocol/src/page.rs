@@ -20,11 +20,11 @@ use std::ops::Range;
 /// `"DEEPUMPG"`, first byte lowest.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DEEPUMPG");
 /// Version of the layout.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// Streams that can be followed.
 pub const SLOTS: usize = 512;
-/// Words of hand-outs: UM blocks of 128 GiB of addresses, one after the other.
-pub const HAND_OUTS: usize = 1 << 16;
+/// Words of hand-outs: UM blocks of 512 GiB of addresses, one after the other. What is beyond shares words, and most of it can never be given up without a copy.
+pub const HAND_OUTS: usize = 1 << 18;
 /// Words of the whole page.
 pub const WORDS: usize = W_HAND_OUTS + HAND_OUTS;
 
@@ -49,7 +49,7 @@ const W_STREAMS: usize = W_ISSUED + SLOTS;
 const W_HAND_OUTS: usize = 4096;
 
 const _: () = assert!(W_GATES + MAX_DEVICES <= GPU_WORDS && W_LEADS + MAX_DEVICES <= W_ISSUED);
-const _: () = assert!(W_STREAMS + SLOTS <= W_HAND_OUTS && WORDS == 69_632);
+const _: () = assert!(W_STREAMS + SLOTS <= W_HAND_OUTS && WORDS == 266_240);
 
 /// Why a page cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -29,7 +29,7 @@ fn a_page_is_known_by_its_header_and_anything_else_is_refused_by_name() {
         assert!(have.to_string().contains(text), "{have}");
     };
     broken(1024, 7, PageError::Magic { have: 7 }, "marked with 0x7");
-    broken(1025, 2, PageError::Version { have: 2 }, "version 2; this program knows version 3");
+    broken(1025, 2, PageError::Version { have: 2 }, "version 2; this program knows version 4");
     broken(1026, 9, PageError::Words { have: 9 }, "header says 9 words");
     let short = &all[..WORDS - 1];
     assert_eq!(Page::open(short).unwrap_err(), PageError::Size { words: WORDS - 1 });
@@ -39,12 +39,12 @@ fn a_page_is_known_by_its_header_and_anything_else_is_refused_by_name() {
 /// Word by word as in `docs/page.md`.
 #[test]
 fn the_layout_is_the_documented_one() {
-    let all = words(69_632);
+    let all = words(266_240);
     let page = Page::format(all).unwrap();
     assert_eq!(all[1024].load(Ordering::Relaxed), MAGIC);
     assert_eq!(MAGIC.to_le_bytes(), *b"DEEPUMPG");
-    assert_eq!((all[1025].load(Ordering::Relaxed), VERSION), (3, 3));
-    assert_eq!(all[1026].load(Ordering::Relaxed), 69_632);
+    assert_eq!((all[1025].load(Ordering::Relaxed), VERSION), (4, 4));
+    assert_eq!(all[1026].load(Ordering::Relaxed), 266_240);
     assert!(all[512..528].iter().all(|gate| gate.load(Ordering::Relaxed) == OPEN));
     assert!(
         all.iter()

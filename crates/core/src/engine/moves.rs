@@ -169,6 +169,10 @@ impl Engine {
                 known.counters.bytes_spared += UmBlock::SIZE.get();
             }
             known.residency.discarded(at);
+        } else {
+            // Somebody has it, or nobody may ever throw it away: until it dies again it is what others are, and leaves with a copy.
+            known.residency.get_mut(at).listed = false;
+            known.residency.note(at);
         }
         if known.residency.get(at).ask() == Ask::Discard {
             known.residency.set_ask(at, Ask::None);
