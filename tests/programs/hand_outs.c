@@ -12,10 +12,10 @@ static void report(void *p, uint64_t at, int64_t size) {
 #define MIB (1ull << 20)
 enum { OPEN = 1 << 13, PINNED = 1 << 14, DISCARDING = 1 << 15 };
 static volatile uint64_t *word(void *p, int block) {
-    return page() + PAGE_HAND_OUTS + (((uint64_t)p >> 21) + block) % 65536;
+    return page() + PAGE_HAND_OUTS + (((uint64_t)p >> 21) + block) % 262144;
 }
 static uint64_t holders(void *p, int block) { return *word(p, block) & (OPEN - 1); }
-static uint64_t tag(void *p, int block) { return ((((uint64_t)p >> 21) + block) / 65536 % 1024) << 16; }
+static uint64_t tag(void *p, int block) { return ((((uint64_t)p >> 21) + block) / 262144 % 1024) << 16; }
 static volatile int ended;
 static void *engine(void *at) {
     volatile uint64_t *word = at;
@@ -159,7 +159,7 @@ int main(void) {
     EQUAL(ended, 2);
     EQUAL(pthread_join(thread, NULL), 0);
     volatile uint64_t *words = page() + PAGE_HAND_OUTS;
-    for (int i = 0; i < 65536; i++) EQUAL(words[i], PINNED);
+    for (int i = 0; i < 262144; i++) EQUAL(words[i], PINNED);
     uint64_t notices = counter(PT_NOTICES);
     report(last, 0, 512);
     EQUAL(counter(PT_NOTICES), notices);

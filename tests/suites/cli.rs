@@ -132,7 +132,7 @@ fn status_shows_each_program_and_one_that_is_asked_for() {
     assert_eq!(pids(&[&one.to_string()], &own), [u64::from(one)]);
     let (page, _) = run(&["status", &two.to_string()]);
     let page = String::from_utf8(page.stdout).expect("UTF-8");
-    assert!(page.starts_with(&format!("process {two}  policy deepum  dormant")), "{page}");
+    assert!(page.starts_with(&format!("process {two}  policy horizon  dormant")), "{page}");
     for program in &mut programs {
         drop(program.stdin.take());
         assert!(program.wait().expect("it ends").success());

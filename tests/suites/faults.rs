@@ -60,5 +60,5 @@ fn bad_variables_are_named_with_what_is_allowed_and_defaults_used() {
     ] {
         assert!(lines.iter().any(|line| parts.iter().all(|part| line.contains(part))), "{parts:?} in {lines:?}");
     }
-    assert_eq!((status.policy.as_str(), status.state), ("deepum", State::Dormant));
+    assert_eq!((status.policy.as_str(), status.state), ("horizon", State::Dormant));
 }

@@ -12,7 +12,7 @@ use crate::gpu::{DEFAULT_PROFILE, Gpu};
 use crate::launch::{Launch, budget, policies};
 use crate::libraries::Libraries;
 use crate::progress::Progress;
-use crate::rows::{self, Outcome, Row, argument_line, gain_line};
+use crate::rows::{self, Outcome, Row, argument_line, gain_lines};
 use crate::say::say;
 use anyhow::{Context, Result, bail};
 use deepum_emu_device::log::FlightLog;
@@ -33,7 +33,7 @@ const TAIL_LINES: usize = 15;
 #[derive(Debug, clap::Args)]
 pub struct CompareArgs {
     /// Which policies, besides plain and unlimited
-    #[arg(long, value_delimiter = ',', default_value = "demand,deepum", value_parser = policies())]
+    #[arg(long, value_delimiter = ',', default_value = "demand,horizon", value_parser = policies())]
     policies: Vec<String>,
     /// `emu:PROFILE[:key=value,…]`
     #[arg(long, default_value_t = Gpu::Emulated(DEFAULT_PROFILE.to_owned()))]
@@ -136,7 +136,7 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode> {
     if args.json {
         say(&format!("{}\n", json!({ "schema": "deepum-compare/1", "gpu": args.gpu.to_string(), "rows": rows })))?;
     } else {
-        let lines = [gain_line(&rows), argument_line(&rows)].into_iter().flatten();
+        let lines = std::iter::once(gain_lines(&rows)).chain(argument_line(&rows));
         say(&format!("{}{}", rows::table(&rows), lines.collect::<String>()))?;
     }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

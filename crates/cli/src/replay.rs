@@ -46,7 +46,7 @@ pub struct ReplayArgs {
     /// With --table: profiles that are replayed at a time
     #[arg(long, value_name = "N", requires = "table", value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: Option<u16>,
-    /// Under which policies; planners such as g10 and oracle are told the whole iteration in advance [default: demand,deepum; on g10-compat demand,deepum_plus,g10]
+    /// Under which policies; planners such as g10 and oracle are told the whole iteration in advance [default: demand,horizon; on g10-compat demand,deepum_plus,g10]
     #[arg(long, value_delimiter = ',', value_parser = policies())]
     policy: Vec<Policy>,
     /// PROFILE[:key=value,…], as with `deepum run --gpu emu:…`; allowed keys are memory, host and scale. Or g10-compat[:memory=…,host=…], the world
@@ -201,7 +201,7 @@ pub fn bound_seconds(trace: &Path, device: &str) -> Result<[f64; 2]> {
 }
 
 fn in_life(args: &ReplayArgs, life: &Life) -> Result<Vec<Row>> {
-    let policies = chosen(&args.policy, &["demand", "deepum"], Life::has)?;
+    let policies = chosen(&args.policy, &["demand", "horizon"], Life::has)?;
     let mut progress = Progress::new();
     let mut say = |what: &str| progress.say(what);
     let mut rows = Vec::new();

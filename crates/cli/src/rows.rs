@@ -5,6 +5,7 @@
 
 use crate::columns::columns;
 use crate::iterations;
+use deepum_core::policy::PolicyName;
 use deepum_core::units::Bytes;
 use deepum_emu_device::log::{FlightLog, layout::Entry};
 use serde::{Deserialize, Serialize};
@@ -159,15 +160,19 @@ pub fn argument_line(rows: &[Row]) -> Option<String> {
     ))
 }
 
-/// One line: what `deepum` gains over `demand`, from the third iteration on.
-pub fn gain_line(rows: &[Row]) -> Option<String> {
-    let of = |policy| {
-        let row = rows.iter().find(|row| row.policy == policy)?;
+/// A line for each policy that plans: what it gains over `demand`, from the third iteration on.
+pub fn gain_lines(rows: &[Row]) -> String {
+    let of = |policy: PolicyName| {
+        let row = rows.iter().find(|row| row.policy == policy.as_str())?;
         Option::zip(row.steady_seconds_per_iteration, row.faults_per_steady_iteration)
     };
-    let ((seconds, faults), (demand_seconds, demand_faults)) = Option::zip(of("deepum"), of("demand"))?;
-    let share = if demand_faults > 0.0 { faults / demand_faults * 100.0 } else { return None };
-    Some(format!("deepum: {:.2} times as fast as demand, {share:.2} % of its faults\n", demand_seconds / seconds))
+    let line = |policy: PolicyName| {
+        let ((seconds, faults), (demand_seconds, demand_faults)) = Option::zip(of(policy), of(PolicyName::Demand))?;
+        let share = if demand_faults > 0.0 { faults / demand_faults * 100.0 } else { return None };
+        let times = demand_seconds / seconds;
+        Some(format!("{policy}: {times:.2} times as fast as demand, {share:.2} % of its faults\n"))
+    };
+    [PolicyName::Deepum, PolicyName::Horizon].into_iter().filter_map(line).collect()
 }
 
 /// The table a person reads.
@@ -291,13 +296,13 @@ mod tests {
     }
 
     #[test]
-    fn the_gain_is_deepum_over_demand() {
+    fn the_gain_is_that_over_demand() {
         let row = |policy, faults: &[u64]| Row::new(policy, Outcome::Ok, &log(faults), None);
-        let mut rows = [row("demand", &[9, 9, 8, 8, 8]), row("deepum", &[9, 9, 2, 2, 2])];
+        let mut rows = [row("demand", &[9, 9, 8, 8, 8]), row("horizon", &[9, 9, 2, 2, 2])];
         rows[1].steady_seconds_per_iteration = Some(40e-9);
-        assert_eq!(gain_line(&rows).unwrap(), "deepum: 2.50 times as fast as demand, 25.00 % of its faults\n");
-        assert_eq!(gain_line(&rows[..1]), None);
-        assert_eq!(gain_line(&[row("demand", &[0; 5]), row("deepum", &[0; 5])]), None);
+        assert_eq!(gain_lines(&rows), "horizon: 2.50 times as fast as demand, 25.00 % of its faults\n");
+        assert_eq!(gain_lines(&rows[..1]), "");
+        assert_eq!(gain_lines(&[row("demand", &[0; 5]), row("horizon", &[0; 5])]), "");
     }
 
     #[test]

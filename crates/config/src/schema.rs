@@ -29,6 +29,8 @@ pub struct Config {
     pub preevict: bool,
     /// What is done about contents that nobody needs, where the driver can.
     pub invalidate: Invalidate,
+    /// Whether a block may be on the GPU and on the host at once, where the driver can.
+    pub two_copies: bool,
     /// Geometry of the UM-block tables.
     pub table: Geometry,
     /// Where the engine runs.
@@ -61,6 +63,7 @@ impl Default for Config {
             gate: true,
             preevict: true,
             invalidate: Invalidate::Discard,
+            two_copies: false,
             table: Geometry::default(),
             engine: EngineIn::Program,
             weight: 1,
@@ -102,7 +105,7 @@ pub const VARIABLES: &[Variable] = &[
         name: "DEEPUM_POLICY",
         values: "demand|next_block|deepum|horizon|deepum_paper|restless",
         help: "who decides what moves when: the driver alone, the block after each fault, the correlation tables with our plan, \
-               whoever is needed last an iteration ahead (`docs/policies.md`), or the tables with chaining as in the paper; \
+               a whole iteration ahead, in which whoever is needed last leaves (`docs/policies.md`), or the tables with chaining as in the paper; \
                `restless` asks for anything without reason, for tests",
         set: |c, v| parsed(v, one_of(&PolicyName::ALL.map(PolicyName::as_str))).map(|p| c.policy = p),
         default: |c| c.policy.to_string(),
@@ -125,7 +128,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "DEEPUM_DEGREE",
         values: "1..4096",
-        help: "launches that prefetching may run ahead of the GPU",
+        help: "launches that prefetching may run ahead of the GPU, under `deepum` and `deepum_paper`",
         set: |c, v| {
             let allowed = "a whole number from 1 to 4096";
             let degree = parsed(v, allowed).ok().filter(|n| (1..=4096).contains(n));
@@ -155,6 +158,20 @@ pub const VARIABLES: &[Variable] = &[
                copy; discard: are given up without one, or leave first where the driver cannot (before 580.65, after 595)",
         set: |c, v| parsed(v, one_of(&Invalidate::ALL.map(Invalidate::as_str))).map(|i| c.invalidate = i),
         default: |c| c.invalidate.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_COPIES",
+        values: "1|2",
+        help: "2: what is only read may be on the GPU and on the host at once, and leaves the GPU without a copy (`horizon`; drivers 515 to 595). \
+               Faster where time to copy out is short, by a few percent; rests on what the driver's source says and no GPU has shown us yet",
+        set: |c, v| {
+            let allowed = "1 or 2";
+            parsed(v, allowed).and_then(|copies: u8| match copies {
+                1 | 2 => Ok(c.two_copies = copies == 2),
+                _ => Err(NotAllowed::new(v, allowed)),
+            })
+        },
+        default: |c| (1 + u8::from(c.two_copies)).to_string(),
     },
     Variable {
         name: "DEEPUM_TABLE",
@@ -291,6 +308,15 @@ impl Config {
                     (variable.default)(&Self::default()),
                 ));
             }
+        }
+        let of_degree = [PolicyName::Deepum, PolicyName::DeepumPaper];
+        if config.degree != Self::default().degree && !of_degree.contains(&config.policy) {
+            lines.push(format!(
+                "DEEPUM_DEGREE={} has no say under DEEPUM_POLICY={}; {} look so far ahead",
+                config.degree,
+                config.policy,
+                of_degree.map(PolicyName::as_str).join(" and "),
+            ));
         }
         Reading { config, lines }
     }

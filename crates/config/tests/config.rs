@@ -21,6 +21,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         ("DEEPUM_GATE", "0"),
         ("DEEPUM_PREEVICT", "0"),
         ("DEEPUM_INVALIDATE", "evict"),
+        ("DEEPUM_COPIES", "2"),
         ("DEEPUM_TABLE", "512,4,2"),
         ("DEEPUM_ENGINE", "daemon:/tmp/deepumd.sock"),
         ("DEEPUM_WEIGHT", "7"),
@@ -31,7 +32,10 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         ("DEEPUM_MEMINFO", "physical"),
         ("DEEPUM_LOG", "debug"),
     ]);
-    assert_eq!(lines, [""; 0]);
+    assert_eq!(
+        lines,
+        ["DEEPUM_DEGREE=8 has no say under DEEPUM_POLICY=next_block; deepum and deepum_paper look so far ahead"]
+    );
     let want = Config {
         enabled: false,
         policy: PolicyName::NextBlock,
@@ -41,6 +45,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         gate: false,
         preevict: false,
         invalidate: Invalidate::EvictFirst,
+        two_copies: true,
         table: Geometry::new(512, 4, 2).unwrap(),
         engine: EngineIn::Daemon(Some("/tmp/deepumd.sock".into())),
         weight: 7,
@@ -58,7 +63,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
 fn a_bad_value_names_variable_value_and_what_is_allowed_and_the_default_holds() {
     for (name, value, part) in [
         ("DEEPUM", "yes", "one of 0, 1; using 1"),
-        ("DEEPUM_POLICY", "lru", "one of demand, next_block, deepum, horizon, deepum_paper, restless; using deepum"),
+        ("DEEPUM_POLICY", "lru", "one of demand, next_block, deepum, horizon, deepum_paper, restless; using horizon"),
         ("DEEPUM_GPU_BUDGET", "16Gb", "GiB"),
         ("DEEPUM_GPU_BUDGET", "0", "bytes"),
         ("DEEPUM_GPU_BUDGET", "101%", "1% to 100%"),
@@ -68,6 +73,8 @@ fn a_bad_value_names_variable_value_and_what_is_allowed_and_the_default_holds() 
         ("DEEPUM_PREEVICT", "yes", "one of 0, 1; using 1"),
         ("DEEPUM_INVALIDATE", "1", "one of no, evict, discard; using discard"),
         ("DEEPUM_DEGREE", "0", "1 to 4096"),
+        ("DEEPUM_COPIES", "3", "1 or 2; using 1"),
+        ("DEEPUM_COPIES", "two", "1 or 2; using 1"),
         ("DEEPUM_TABLE", "2000,2,4", "power of two"),
         ("DEEPUM_TABLE", "2048,2", "rows,ways,successors"),
         ("DEEPUM_ENGINE", "daemon:deepumd.sock", "embedded, daemon, or daemon:PATH"),

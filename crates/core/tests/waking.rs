@@ -21,7 +21,10 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let config = Config::new(PolicyName::Deepum, Bytes(FITS * UmBlock::SIZE.get()));
+        Self::under(PolicyName::Deepum)
+    }
+    fn under(policy: PolicyName) -> Self {
+        let config = Config::new(policy, Bytes(FITS * UmBlock::SIZE.get()));
         Self { engine: Engine::new(config), asked: Vec::new() }
     }
     /// Tells an event; what is fetched for new memory arrives, the rest is kept in `asked`.
@@ -84,8 +87,8 @@ fn the_memory_that_wakes_the_engine_is_brought_in_like_all_before_it_if_launches
 }
 
 /// 990 blocks are there, of launches that nobody told of; the launches told of need 100 others.
-fn woken(first_seq: u64) -> Bench {
-    let mut bench = Bench::new();
+fn woken(policy: PolicyName, first_seq: u64) -> Bench {
+    let mut bench = Bench::under(policy);
     bench.alloc(0, 890);
     bench.alloc(890, 100);
     for block in 890..990 {
@@ -102,19 +105,41 @@ fn woken(first_seq: u64) -> Bench {
 
 #[test]
 fn while_the_gpu_is_behind_with_launches_nobody_told_of_nothing_leaves_for_what_comes_later() {
-    let mut bench = woken(700);
-    assert!(!bench.evicts(), "{:?}", bench.asked);
-    let early = bench.predicted();
-    assert!(early.len() <= 10, "only so many find room: {early:?}");
-    bench.done(700);
-    assert!(bench.evicts(), "the launches before the first one told of are over");
-    let later = bench.predicted();
-    assert!(early.union(&later).count() >= 90, "{early:?} {later:?}");
+    for policy in [PolicyName::Deepum, PolicyName::Horizon] {
+        let mut bench = woken(policy, 700);
+        assert!(!bench.evicts(), "{:?}", bench.asked);
+        let early = bench.predicted();
+        assert!(early.len() <= 10, "only so many find room: {early:?}");
+        bench.done(700);
+        assert!(bench.evicts(), "the launches before the first one told of are over");
+        if policy == PolicyName::Deepum {
+            let later = bench.predicted();
+            assert!(early.union(&later).count() >= 90, "{early:?} {later:?}");
+        }
+    }
+}
+
+#[test]
+fn while_the_gpu_is_behind_only_what_the_arguments_reach_teaches_a_launch() {
+    for policy in [PolicyName::Deepum, PolicyName::Horizon] {
+        let mut bench = woken(policy, 700);
+        let mut fault = |block| {
+            let fault = Fault { block: UmBlock(block), batch: 1, entries: 1, write: true, at: Nanos::ZERO };
+            bench.tell(&Event::Fault(fault));
+            let counters = bench.engine.counters();
+            (counters.faults_learned, counters.faults_unattributed)
+        };
+        assert_eq!(fault(300), (0, 1), "{policy}: of a launch that nobody told of");
+        assert_eq!(fault(5003), (1, 1), "{policy}: of the first one told of, or one before it with the same memory");
+        bench.done(700);
+        bench.tell(&Event::Fault(Fault { block: UmBlock(301), batch: 2, entries: 1, write: true, at: Nanos::ZERO }));
+        assert_eq!(bench.engine.counters().faults_learned, 2, "{policy}: it found the address in memory");
+    }
 }
 
 #[test]
 fn a_gpu_that_is_not_behind_is_planned_for_at_once() {
-    let mut bench = woken(1);
+    let mut bench = woken(PolicyName::Deepum, 1);
     assert!(bench.evicts());
     assert!(bench.predicted().len() >= 90);
 }
@@ -156,7 +181,7 @@ fn memory_that_a_predicted_launch_needs_and_is_not_there_yet_is_asked_for_when_i
 
 #[test]
 fn a_workload_that_did_not_fit_before_is_watched_from_its_first_launch_and_not_for_ever() {
-    let mut first = woken(1);
+    let mut first = woken(PolicyName::Deepum, 1);
     first.done(1);
     let mut bytes = Vec::new();
     assert!(first.engine.save(7, &mut bytes));
@@ -179,7 +204,7 @@ fn a_workload_that_did_not_fit_before_is_watched_from_its_first_launch_and_not_f
 
 #[test]
 fn what_no_one_evicts_is_not_touched() {
-    let mut first = woken(1);
+    let mut first = woken(PolicyName::Deepum, 1);
     first.done(1);
     let mut bytes = Vec::new();
     assert!(first.engine.save(7, &mut bytes));

@@ -141,7 +141,8 @@ impl Running {
         Abilities { discards, duplicates }: Abilities,
     ) -> Arc<Self> {
         let invalidation = Invalidation::within(inputs.config.invalidate, discards, inputs.page.is_reached());
-        let world = World::new(inputs, reader, no_notices.is_none(), invalidation.what, duplicates.is_ok());
+        let saving = inputs.config.two_copies && duplicates.is_ok();
+        let world = World::new(inputs, reader, no_notices.is_none(), invalidation.what, saving);
         let devices: Vec<_> = inputs.devices.iter().map(|facts| facts.id).collect();
         Arc::new(Self {
             gate: Gate::new(Arc::clone(&pending)),
@@ -175,7 +176,7 @@ impl Running {
             Ok(source) => (Some(source), None),
             Err(why) => (None, Some(why)),
         };
-        if let (Some(_), Err(why)) = (&source, &can.duplicates) {
+        if let (Some(_), Err(why), true) = (&source, &can.duplicates, inputs.config.two_copies) {
             (inputs.say)(why);
         }
         let running = Self::new(inputs, reader, pending, pace, driver, missing, can);

@@ -67,8 +67,8 @@ fn the_layout_is_the_documented_one() {
     assert_eq!((at(streams.blind), at(&streams.used[0]), streams.used.len()), (1080, 1088, 8));
     assert_eq!((at(&streams.issued[0]), at(&streams.streams[0])), (1536, 2048));
     let outs = page.hand_outs();
-    assert!(outs.open(UmBlock(65_536 * 3 + 2)));
-    outs.hold(UmBlock(65_536 * 3 + 2));
+    assert!(outs.open(UmBlock(262_144 * 3 + 2)));
+    outs.hold(UmBlock(262_144 * 3 + 2));
     // Open, one holder, tag 3, stamp 0.
     assert_eq!(all[4096 + 2].load(Ordering::Relaxed), 1 << 13 | 1 | 3 << 16);
 }

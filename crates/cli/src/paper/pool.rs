@@ -23,7 +23,7 @@ fn cost(run: &Run, manifest: &Manifest) -> f64 {
     let network = manifest.network(&run.network);
     let share = match run.mode {
         Mode::Plain | Mode::Unlimited | Mode::Bound => UNMANAGED,
-        Mode::Demand | Mode::DeepUm | Mode::Horizon | Mode::AsInPaper => {
+        Mode::Demand | Mode::DeepUm | Mode::Horizon | Mode::TwoCopies | Mode::AsInPaper => {
             f64::from(run.iterations) / f64::from(manifest.iterations(network))
         }
     };

@@ -33,7 +33,7 @@ impl Manifest {
         match mode {
             Mode::Unlimited => run.add_key(UNLIMITED),
             Mode::AsInPaper => run.env.extend(self.as_in_paper.clone()),
-            Mode::Plain | Mode::Demand | Mode::DeepUm | Mode::Horizon | Mode::Bound => {}
+            Mode::Plain | Mode::Demand | Mode::DeepUm | Mode::Horizon | Mode::TwoCopies | Mode::Bound => {}
         }
         run
     }

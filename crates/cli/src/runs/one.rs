@@ -74,7 +74,9 @@ impl Measured {
 impl Bench {
     /// Whether what a run asks for exists at all.
     pub fn check(run: &Run) -> Result<()> {
-        if let Some(line) = deepum_config::Config::read(run.env.iter()).lines.first() {
+        let policy = run.mode.policy().map(|policy| ("DEEPUM_POLICY", policy));
+        let env = run.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).chain(policy);
+        if let Some(line) = deepum_config::Config::read(env).lines.first() {
             bail!("{line}");
         }
         format!("emu:{}", run.device).parse::<Gpu>().map_err(anyhow::Error::msg)?;
@@ -174,7 +176,7 @@ fn environment(run: &Run, callers: impl Iterator<Item = OsString>) -> Vec<(OsStr
     let mut env: Vec<(OsString, Option<OsString>)> = callers.filter(removed).map(|name| (name, None)).collect();
     let fixed =
         [("HF_HUB_OFFLINE", "1"), ("OMP_NUM_THREADS", "1"), ("PYTHONHASHSEED", "0"), ("PYTHONDONTWRITEBYTECODE", "1")];
-    env.extend(fixed.map(|(name, value)| (name.into(), Some(value.into()))));
+    env.extend(fixed.into_iter().chain(run.mode.env()).map(|(name, value)| (name.into(), Some(value.into()))));
     env.extend(run.env.iter().map(|(name, value)| (name.into(), Some(value.into()))));
     env
 }

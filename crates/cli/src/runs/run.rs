@@ -16,6 +16,8 @@ pub enum Mode {
     DeepUm,
     /// Whoever is needed last leaves.
     Horizon,
+    /// The same, and blocks may be on both sides at once.
+    TwoCopies,
     /// The paper's own algorithm, in its configuration.
     AsInPaper,
     /// A device with room for everything: the ideal.
@@ -32,6 +34,7 @@ impl Mode {
             Self::Demand => "demand",
             Self::DeepUm => "deepum",
             Self::Horizon => "horizon",
+            Self::TwoCopies => "horizon, two copies",
             Self::AsInPaper => "as in the paper",
             Self::Unlimited => "unlimited",
             Self::Bound => "bound",
@@ -43,10 +46,15 @@ impl Mode {
         match self {
             Self::Demand | Self::Bound => Some("demand"),
             Self::DeepUm => Some("deepum"),
-            Self::Horizon => Some("horizon"),
+            Self::Horizon | Self::TwoCopies => Some("horizon"),
             Self::AsInPaper => Some("deepum_paper"),
             Self::Plain | Self::Unlimited => None,
         }
+    }
+
+    /// What else makes it what it is.
+    pub fn env(self) -> Option<(&'static str, &'static str)> {
+        (self == Self::TwoCopies).then_some(("DEEPUM_COPIES", "2"))
     }
 }
 

@@ -4,6 +4,7 @@ use crate::command::{Command, Commands, Why};
 use crate::known::Known;
 use crate::residency::{Ask, Handle};
 use crate::units::{ExecId, LaunchSeq, StreamSlot, UmBlock};
+use crate::window::Issued;
 
 /// A launch that faulted.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +17,9 @@ pub(super) struct Faulting {
 impl Faulting {
     /// The launch that a fault on `block` belongs to, if it has an execution ID.
     pub(super) fn on(block: UmBlock, known: &mut Known) -> Option<Self> {
-        let Some(launch) = known.window.attribute(block) else {
+        // While the GPU is behind with launches that nobody told of, it is probably one of those.
+        let is_told = |launch: &&Issued| known.behind.is_none() || launch.reaches(block);
+        let Some(launch) = known.window.attribute(block).filter(is_told) else {
             known.counters.faults_unattributed += 1;
             return None;
         };

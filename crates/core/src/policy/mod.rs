@@ -126,9 +126,9 @@ pub enum PolicyName {
     /// On a fault, that block and the next one.
     NextBlock,
     /// Correlation tables, and a plan over what was issued and what they predict.
-    #[default]
     Deepum,
-    /// Whoever is needed last leaves, as far as launches issued and the tables' continuation of them tell. For replays so far.
+    /// Whoever is needed last leaves, an iteration ahead.
+    #[default]
     Horizon,
     /// Correlation tables and chaining exactly as in the paper (DeepUM, ASPLOS'23).
     DeepumPaper,

@@ -112,7 +112,7 @@ impl Manifest {
         let network = self.networks.iter().find(|network| network.id == run.network);
         let share = match run.mode {
             Mode::Plain | Mode::Unlimited | Mode::Bound => UNMANAGED,
-            Mode::Demand | Mode::DeepUm | Mode::Horizon | Mode::AsInPaper => 1.0,
+            Mode::Demand | Mode::DeepUm | Mode::Horizon | Mode::TwoCopies | Mode::AsInPaper => 1.0,
         };
         network.map_or(0.0, |network| network.seconds) * share
     }

@@ -70,7 +70,7 @@ fn point<'a>(manifest: &Manifest, network: &'a Network, need: Bytes, ideal: f64,
     let remedies = manifest.remedies.iter().map(|remedy| (remedy.clone(), run(Mode::Plain).remedied(remedy)));
     let rows = std::iter::once(named(Mode::Plain))
         .chain(remedies)
-        .chain([Mode::Demand, Mode::DeepUm, Mode::Horizon].map(named))
+        .chain([Mode::Demand, Mode::DeepUm, Mode::Horizon, Mode::TwoCopies].map(named))
         .collect();
     Point { network, percent, memory: Bytes(memory * mib), ideal, rows, bound: run(Mode::Bound) }
 }
@@ -102,9 +102,9 @@ pub mod tests {
         assert_eq!(points.len(), 1);
         assert_eq!((points[0].memory, points[0].ideal), (Bytes::mib(500), 1.0));
         let names: Vec<&str> = points[0].rows.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["plain", "save_on_cpu", "checkpoint", "demand", "deepum", "horizon"]);
+        assert_eq!(names, ["plain", "save_on_cpu", "checkpoint", "demand", "deepum", "horizon", "horizon, two copies"]);
         let all: BTreeSet<&Run> = points[0].runs().collect();
-        assert_eq!(all.len(), 7, "no two are the same run");
+        assert_eq!(all.len(), 8, "no two are the same run");
         assert!(all.iter().all(|run| run.device == "v100-32g:memory=500MiB"), "{all:?}");
     }
 }

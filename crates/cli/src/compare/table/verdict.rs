@@ -19,10 +19,10 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// None where `horizon` did not come to its end.
-    pub fn of(point: &Point<'_>, made: &Made, target: Target) -> Option<Self> {
+    /// Of `horizon`, with one copy or two; none where it did not come to its end.
+    pub fn of(mode: Mode, point: &Point<'_>, made: &Made, target: Target) -> Option<Self> {
         let seconds = |mode| point.row(mode, made)?.seconds;
-        let own: f64 = seconds(Mode::Horizon)?;
+        let own: f64 = seconds(mode)?;
         let of_ideal = point.ideal / own;
         let of_bound = point.bound(made).map(|bound| bound / own);
         let over_deepum = seconds(Mode::DeepUm).map(|deepum| deepum / own);
@@ -60,12 +60,12 @@ mod tests {
             for (_, run) in &points[0].rows {
                 let own = match run.mode {
                     Mode::DeepUm => deepum,
-                    Mode::Horizon => horizon,
+                    Mode::TwoCopies => horizon,
                     _ => None,
                 };
                 made.runs.insert(run.clone(), seconds(own));
             }
-            Verdict::of(&points[0], &made, target).map(|verdict| (verdict.near, verdict.ahead))
+            Verdict::of(Mode::TwoCopies, &points[0], &made, target).map(|verdict| (verdict.near, verdict.ahead))
         };
         assert_eq!(judged(1.0, Some(1.2), Some(1.1)), Some((true, true)), "near the ideal of one second");
         assert_eq!(judged(1.0, Some(1.3), Some(1.2)), Some((false, true)));
