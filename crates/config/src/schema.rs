@@ -166,10 +166,8 @@ pub const VARIABLES: &[Variable] = &[
                Faster where time to copy out is short, by a few percent; rests on what the driver's source says and no GPU has shown us yet",
         set: |c, v| {
             let allowed = "1 or 2";
-            parsed(v, allowed).and_then(|copies: u8| match copies {
-                1 | 2 => Ok(c.two_copies = copies == 2),
-                _ => Err(NotAllowed::new(v, allowed)),
-            })
+            let copies = parsed(v, allowed).ok().filter(|n: &u8| (1..=2).contains(n));
+            copies.map(|n| c.two_copies = n == 2).ok_or_else(|| NotAllowed::new(v, allowed))
         },
         default: |c| (1 + u8::from(c.two_copies)).to_string(),
     },
