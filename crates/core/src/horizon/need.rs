@@ -57,6 +57,9 @@ struct Node {
 }
 
 impl Node {
+    /// Of no launch: beside any other its highest sum does not count.
+    const NONE: Self = Self { sum: 0, top: i32::MIN / 2 };
+
     fn then(self, next: Self) -> Self {
         Self { sum: self.sum + next.sum, top: self.top.max(self.sum + next.top) }
     }
@@ -90,24 +93,29 @@ impl Need {
     /// Makes the changes that were gathered.
     fn settle(&mut self) {
         let Self { nodes, gathered, .. } = self;
-        gathered.retain(|&(node, more)| {
+        let (mut list, mut count) = ([0; GATHERED], 0);
+        for (node, more) in gathered.drain(..).filter(|&(_, more)| more != 0) {
             nodes[node].sum += more;
             nodes[node].top += more;
-            more != 0
-        });
-        // All of them are on one level, and so are those above them.
-        while gathered.first().is_some_and(|&(node, _)| node > 1) {
-            let mut above = 0;
-            gathered.retain_mut(|(node, _)| {
-                *node /= 2;
-                if std::mem::replace(&mut above, *node) == *node {
-                    return false;
-                }
-                let both = nodes[2 * *node].then(nodes[2 * *node + 1]);
-                std::mem::replace(&mut nodes[*node], both) != both
-            });
+            (list[count], count) = (node, count + 1);
         }
-        gathered.clear();
+        // All of them are on one level, and so are those above them.
+        while count > 0 && list[0] > 1 {
+            let (mut above, mut changed) = (0, 0);
+            for at in 0..count {
+                let node = list[at] / 2;
+                if node == above {
+                    continue;
+                }
+                above = node;
+                let both = nodes[2 * node].then(nodes[2 * node + 1]);
+                if nodes[node] != both {
+                    nodes[node] = both;
+                    (list[changed], changed) = (node, changed + 1);
+                }
+            }
+            count = changed;
+        }
     }
 
     /// The first launch from `from` on at which more than `limit` more places are taken than before `from`.
@@ -138,26 +146,34 @@ impl Need {
     fn fold(&self, from: Ordinal, launches: usize) -> Option<Node> {
         let start = place(from);
         let end = start + launches.min(SPAN);
-        let mut all: Option<Node> = None;
-        for (mut left, mut right) in [(start, end.min(SPAN)), (0, end.saturating_sub(SPAN))] {
-            // Spans of the right end are met from the last to the first.
-            let (mut ends, mut count) = ([0; usize::BITS as usize], 0);
-            (left, right) = (left + SPAN, right + SPAN);
-            let mut meet = |at: usize| all = Some(all.map_or(self.nodes[at], |all| all.then(self.nodes[at])));
-            while left < right {
-                if left % 2 == 1 {
-                    meet(left);
-                    left += 1;
-                }
-                if right % 2 == 1 {
-                    right -= 1;
-                    (ends[count], count) = (right, count + 1);
-                }
-                (left, right) = (left / 2, right / 2);
-            }
-            ends[..count].iter().rev().for_each(|&at| meet(at));
+        let first = self.span(start, end.min(SPAN));
+        let second = self.span(0, end.saturating_sub(SPAN));
+        match (first, second) {
+            (Some(first), Some(second)) => Some(first.then(second)),
+            (first, second) => first.or(second),
         }
-        all
+    }
+
+    /// Places from `left` to before `right` as one span.
+    fn span(&self, mut left: usize, mut right: usize) -> Option<Node> {
+        if left >= right {
+            return None;
+        }
+        // Spans are met from both ends inwards.
+        let (mut head, mut tail) = (Node::NONE, Node::NONE);
+        (left, right) = (left + SPAN, right + SPAN);
+        while left < right {
+            if left % 2 == 1 {
+                head = head.then(self.nodes[left]);
+                left += 1;
+            }
+            if right % 2 == 1 {
+                right -= 1;
+                tail = self.nodes[right].then(tail);
+            }
+            (left, right) = (left / 2, right / 2);
+        }
+        Some(head.then(tail))
     }
 
     /// The most that more places are taken than before `from`, at any launch from there on.
