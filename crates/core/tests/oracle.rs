@@ -218,8 +218,8 @@ proptest! {
     /// Against plain lists.
     #[test]
     fn the_queues_agree_with_plain_lists(
-        steps in prop::collection::vec((0u8..13, 0u64..12, 0u64..3, 1u32..5), 1..200),
-        limit in 1usize..8,
+        steps in prop::collection::vec((0u8..15, 0u64..12, 0u64..3, 1u32..5), 1..200),
+        limit in 1usize..12,
     ) {
         let mut queues = Queues::new(limit);
         let mut slow = SlowQueues {
@@ -249,8 +249,17 @@ proptest! {
                     slow.due = due;
                     continue;
                 }
+                // A row of them, longer than the small batches that go while drops wait.
+                13 | 14 => {
+                    for block in (block.0..block.0 + 6).map(UmBlock) {
+                        let command = if step == 13 { Command::Save { block } } else { Command::Evict { block } };
+                        prop_assert_eq!(queues.push_about(command, true), slow.push(command, true), "{:?}", command);
+                    }
+                    continue;
+                }
                 _ => {
                     let direction = Direction::ALL[usize::from(step) - 11];
+                    let most = 2 * most;
                     let batch = queues.pop_batch(direction, most);
                     let found =
                         batch.map(|batch| (batch.lane, batch.way, batch.blocks().map(|b| b.0).collect::<Vec<_>>()));
@@ -423,7 +432,6 @@ impl SlowQueues {
         // What takes no time on the link goes by larger calls, and what that waits for by small ones.
         let most = match lane {
             Lane::Drop => 4 * most,
-            Lane::Save => most.min(4),
             Lane::Evict if drops => most.min(4),
             _ => most,
         };
