@@ -307,14 +307,23 @@ impl Config {
                 ));
             }
         }
-        let of_degree = [PolicyName::Deepum, PolicyName::DeepumPaper];
-        if config.degree != Self::default().degree && !of_degree.contains(&config.policy) {
-            lines.push(format!(
-                "DEEPUM_DEGREE={} has no say under DEEPUM_POLICY={}; {} look so far ahead",
+        let usual = Self::default();
+        for (name, value, is_asked, heeded_by) in [
+            (
+                "DEEPUM_DEGREE",
                 config.degree,
-                config.policy,
-                of_degree.map(PolicyName::as_str).join(" and "),
-            ));
+                config.degree != usual.degree,
+                [PolicyName::Deepum, PolicyName::DeepumPaper],
+            ),
+            ("DEEPUM_COPIES", 2, config.two_copies, [PolicyName::Horizon, PolicyName::Restless]),
+        ] {
+            if is_asked && !heeded_by.contains(&config.policy) {
+                let heeded_by = heeded_by.map(PolicyName::as_str).join(" and ");
+                lines.push(format!(
+                    "{name}={value} has no say under DEEPUM_POLICY={}; {heeded_by} heed it",
+                    config.policy
+                ));
+            }
         }
         Reading { config, lines }
     }

@@ -34,7 +34,10 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
     ]);
     assert_eq!(
         lines,
-        ["DEEPUM_DEGREE=8 has no say under DEEPUM_POLICY=next_block; deepum and deepum_paper look so far ahead"]
+        [
+            "DEEPUM_DEGREE=8 has no say under DEEPUM_POLICY=next_block; deepum and deepum_paper heed it",
+            "DEEPUM_COPIES=2 has no say under DEEPUM_POLICY=next_block; horizon and restless heed it",
+        ]
     );
     let want = Config {
         enabled: false,
