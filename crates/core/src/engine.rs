@@ -372,6 +372,7 @@ impl Engine {
             }
         } else if self.awake && *invalidate != Invalidate::No {
             dying.died(range, sequence.issued());
+            self.policy.handed_back(range, &mut self.known);
             invalidate::quieten(&mut self.known, out);
         }
     }

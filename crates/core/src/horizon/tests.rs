@@ -260,3 +260,63 @@ fn who_is_read_until_it_is_to_leave_is_worth_a_copy() {
     assert_eq!(leaves(&with(3, fills)), None, "nobody needs it any more");
     assert_eq!(leaves(&with(0, reads)[..3]), None, "nothing is known of when it leaves");
 }
+
+#[test]
+fn a_place_is_counted_on_once_the_block_was_handed_back() {
+    const FILLED: u64 = 9;
+    let block = Handle::of(0);
+    // An iteration in which launch 0 uses a block for the last time and launch 9 fills it anew: how many launches after the former its place is free, as foreseen. Then the
+    // block is handed back when so many launches after the former were issued, each time.
+    let iteration = |timeline: &mut Timeline, handed_back: &[u64]| {
+        let first = timeline.last_issued.plus(1);
+        let from = timeline.front();
+        for launch in 0..=FILLED {
+            let nth = timeline.push(ExecId(u32::try_from(launch).unwrap()));
+            match launch {
+                0 => _ = timeline.add(nth, block, Does::Reads),
+                FILLED => _ = timeline.add(nth, block, Does::Fills),
+                _ => {}
+            }
+        }
+        let at = |launch| ordinal(from) + launch;
+        let free = |launch: &u64| timeline.need.highest_within(at(0), at(*launch), at(*launch)) < 0;
+        let freed = (0..FILLED).find(free);
+        for launch in 0..=FILLED {
+            let exec = Some(ExecId(u32::try_from(launch).unwrap()));
+            timeline.issue(first.plus(launch), exec, Some(0), |_| ());
+            timeline.pop(first.plus(launch), |_| ());
+            for _ in handed_back.iter().filter(|&&later| later == launch) {
+                timeline.handed_back(first.plus(launch), [block].into_iter());
+            }
+        }
+        freed.map(|launch| launch - 1)
+    };
+    let mut timeline = Timeline::default();
+    assert_eq!(iteration(&mut timeline, &[3]), Some(0), "nothing is known of it yet");
+    assert_eq!(iteration(&mut timeline, &[3, 5]), Some(3));
+    assert_eq!(iteration(&mut timeline, &[2]), Some(5), "taken again, and handed back once more");
+    assert_eq!(iteration(&mut timeline, &[0]), Some(2));
+    assert_eq!(iteration(&mut timeline, &[0]), Some(0));
+    // The host may be ahead of the records of what it issued.
+    for launch in 0..=FILLED {
+        let nth = timeline.push(ExecId(u32::try_from(launch).unwrap()));
+        if launch == 0 {
+            timeline.add(nth, block, Does::Reads);
+        }
+    }
+    let next = timeline.last_issued.plus(1);
+    timeline.handed_back(next.plus(4), [block].into_iter());
+    for launch in 0..=FILLED {
+        timeline.issue(next.plus(launch), Some(ExecId(u32::try_from(launch).unwrap())), Some(0), |_| ());
+        timeline.pop(next.plus(launch), |_| ());
+    }
+    assert_eq!(iteration(&mut timeline, &[]), Some(4));
+    let next = timeline.last_issued.plus(1);
+    let nth = timeline.push(ExecId(0));
+    timeline.add(nth, block, Does::Reads);
+    timeline.issue(next, Some(ExecId(0)), Some(0), |_| ());
+    timeline.pop(next, |_| ());
+    timeline.forget(block);
+    timeline.handed_back(next.plus(7), [block].into_iter());
+    assert_eq!(iteration(&mut timeline, &[]), Some(4), "that was another block");
+}

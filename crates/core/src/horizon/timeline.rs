@@ -20,11 +20,13 @@
 //! [`LONGEST`] points and [`MOST_USES`] uses beyond those issued. Adding, ending and taking back a use costs the same however long the list is.
 //! Not here: what launches use (`correlate`), what follows from it (`policy::horizon`).
 
+mod holds;
 mod rests;
 mod uses;
 
 use std::collections::VecDeque;
 
+use self::holds::{Holds, User};
 use self::uses::{Chain, NIL, Use};
 use super::need::{Need, Ordinal};
 use super::plan::Plan;
@@ -90,6 +92,8 @@ pub struct Timeline {
     last: Ticket,
     /// That of the last point that went from the front.
     gone: Ticket,
+    /// The newest launch or copy that was issued.
+    pub last_issued: LaunchSeq,
     /// How many points, from the front, were issued.
     issued: usize,
     /// How many uses were added to those.
@@ -99,6 +103,7 @@ pub struct Timeline {
     live: usize,
     /// By block.
     chains: Vec<Chain>,
+    holds: Holds,
     /// Room by launch. Here contents end and begin anew; who has no place now is noted by `policy::horizon`.
     pub need: Need,
     /// Of that, what has no contents to be fetched.
@@ -113,12 +118,14 @@ impl Default for Timeline {
             points: VecDeque::new(),
             last: Ticket(0),
             gone: Ticket(0),
+            last_issued: LaunchSeq(0),
             issued: 0,
             issued_uses: 0,
             uses: Vec::new(),
             vacant: NIL,
             live: 0,
             chains: Vec::new(),
+            holds: Holds::default(),
             need: Need::default(),
             births: Need::default(),
             plan: Plan::default(),
@@ -174,9 +181,9 @@ impl Timeline {
     pub fn issued_at(&self, Nth(nth): Nth) -> Option<LaunchSeq> {
         self.points[nth].issued
     }
-    /// How many points that were not issued come before this one.
-    pub fn beyond_issued(&self, Nth(nth): Nth) -> u64 {
-        nth.saturating_sub(self.issued) as u64
+    /// The place in the device's sequence that the launch of a point has, or will have.
+    pub fn seq_of(&self, Nth(nth): Nth) -> LaunchSeq {
+        self.points[nth].issued.unwrap_or(self.last_issued.plus(1 + nth.saturating_sub(self.issued) as u64))
     }
 
     /// A launch of this execution ID was issued, or a copy, which has none. `left_out`: before it so many that were predicted, if it was expected. `void` hears of the blocks
@@ -188,6 +195,7 @@ impl Timeline {
         left_out: Option<usize>,
         void: impl FnMut(Handle),
     ) -> (Nth, bool) {
+        self.last_issued = self.last_issued.max(seq);
         let predicted = left_out.map(|left_out| self.issued + left_out);
         if let Some(at) = predicted.filter(|&at| self.points.get(at).is_some_and(|point| point.exec == exec)) {
             for point in self.points.range_mut(self.issued..=at) {
@@ -250,6 +258,8 @@ impl Timeline {
             exec: exec.map_or(NIL, |exec| exec.0),
             does,
             in_place: false,
+            held: None,
+            handed_back: false,
             before,
             after,
             beside: self.points[nth].first,
@@ -267,8 +277,10 @@ impl Timeline {
             after => self.uses[after as usize].before = id,
         }
         self.uses[id as usize].in_place = self.has_place_until(id);
-        self.weigh(id, 1);
-        self.weigh(after, 1);
+        for id in [id, after] {
+            self.ask_hold(id);
+            self.weigh(id, 1);
+        }
         before == NIL
     }
 
@@ -307,7 +319,7 @@ impl Timeline {
         self.issued -= 1;
         self.issued_uses -= point.added;
         self.gone = point.ticket;
-        self.unlink_all(point.first, gone);
+        self.unlink_all(point.first, point.issued, gone);
         Some(point)
     }
 
@@ -315,7 +327,7 @@ impl Timeline {
     pub fn take_back(&mut self, mut gone: impl FnMut(Handle)) {
         while self.points.len() > self.issued {
             let Some(point) = self.points.pop_back() else { return };
-            self.unlink_all(point.first, &mut gone);
+            self.unlink_all(point.first, None, &mut gone);
         }
         self.last = self.points.back().map_or(self.gone, |point| point.ticket);
     }
@@ -339,6 +351,9 @@ impl Timeline {
     /// The block is no more.
     pub fn forget(&mut self, at: Handle) {
         while self.skip(at) {}
+        if let Some(chain) = self.chains.get_mut(at.index()) {
+            chain.over = User::NONE;
+        }
     }
 
     /// Memory it takes.
@@ -346,6 +361,7 @@ impl Timeline {
         self.need.bytes()
             + self.births.bytes()
             + self.plan.bytes()
+            + self.holds.bytes()
             + self.uses.capacity() * size_of::<Use>()
             + self.points.capacity() * size_of::<Point>()
             + self.chains.capacity() * size_of::<Chain>()

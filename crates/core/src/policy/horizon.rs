@@ -42,7 +42,7 @@ use crate::horizon::timeline::{Does, STRIDE, Timeline, ordinal};
 use crate::known::Known;
 use crate::mix::Set;
 use crate::residency::{Ask, Block, Handle, Ticket};
-use crate::units::{AddrRange, Bytes, ExecId, LaunchSeq};
+use crate::units::{AddrRange, Bytes, ExecId, LaunchSeq, UmBlock};
 use crate::window::Issued;
 
 /// New contents get their place so many launches ahead.
@@ -97,7 +97,6 @@ pub struct Horizon {
     /// Whose blocks became known of late, and the launch at which predictions were last brought up to that.
     taught: Set<ExecId>,
     brought_up: LaunchSeq,
-    last_issued: LaunchSeq,
     /// The newest launch of which nothing was heard.
     missing: LaunchSeq,
     /// How often what was expected of late came next.
@@ -127,7 +126,6 @@ impl Horizon {
             ahead: None,
             taught: Set::default(),
             brought_up: LaunchSeq(0),
-            last_issued: LaunchSeq(0),
             missing: LaunchSeq(0),
             trust: 0,
             doubt: Doubt::default(),
@@ -285,10 +283,17 @@ impl Policy for Horizon {
                 if !inside && !known.pt_blocks.is_alone(range.start, block.range()) {
                     continue;
                 }
-                let before = std::mem::replace(&mut known.residency.get_mut(at).fresh, self.last_issued.plus(1));
+                let before =
+                    std::mem::replace(&mut known.residency.get_mut(at).fresh, self.timeline.last_issued.plus(1));
                 self.fresh += usize::from(before == LaunchSeq(0));
             }
         }
+    }
+    fn handed_back(&mut self, range: AddrRange, known: &mut Known) {
+        let Known { residency, pt_blocks, sequence, .. } = known;
+        let is_inside = |block: UmBlock| range.start <= block.start() && block.range().end() <= range.end();
+        let all = range.blocks().filter(|&block| is_inside(block) || pt_blocks.dead(block.range()).is_some());
+        self.timeline.handed_back(sequence.issued(), all.filter_map(|block| residency.find(block)));
     }
     fn freed(&mut self, at: Handle, block: &Block, _front: Ticket) {
         self.fresh -= usize::from(block.fresh > LaunchSeq(0));

@@ -63,6 +63,8 @@ pub trait Policy: Send + fmt::Debug {
     fn evicted(&mut self, _at: Handle, _known: &mut Known, _out: &mut Commands) {}
     /// PyTorch handed memory out, and the engine is awake.
     fn handed_out(&mut self, _range: AddrRange, _known: &mut Known) {}
+    /// PyTorch took memory back, the engine is awake, and contents may be given up.
+    fn handed_back(&mut self, _range: AddrRange, _known: &mut Known) {}
     /// A block is about to be forgotten: its memory is freed.
     fn freed(&mut self, _at: Handle, _block: &Block, _front: Ticket) {}
     /// The engine goes dormant: nothing is needed any more.

@@ -4,9 +4,11 @@
 //! changes by that only where the rest before it is spent in place, or was to end contents.
 //! Invariant: whatever a use was noted with in the curves is taken back before it changes, or goes.
 
+use super::holds::User;
 use super::{Does, Timeline, ordinal};
 use crate::horizon::need::Ordinal;
 use crate::residency::{Handle, Ticket};
+use crate::units::LaunchSeq;
 
 /// A use that is none.
 pub(super) const NIL: u32 = u32::MAX;
@@ -23,6 +25,10 @@ pub(super) struct Use {
     pub(super) does: Does,
     /// Whether the rest before it is spent in place, as planned.
     pub(super) in_place: bool,
+    /// For how many launches more the block is held, once the next use is known to fill it anew ([`Holds`](super::holds::Holds)).
+    pub(super) held: Option<u8>,
+    /// Whether the block was handed back after it.
+    pub(super) handed_back: bool,
     /// Of the same block.
     pub(super) before: u32,
     pub(super) after: u32,
@@ -36,12 +42,14 @@ pub(super) struct Chain {
     pub(super) last: u32,
     /// Whether the block has no place now.
     pub(super) absent: bool,
+    /// Who used it last, of those that are over.
+    pub(super) over: User,
 }
 
 impl Timeline {
     pub(super) fn chain(&mut self, at: Handle) -> &mut Chain {
         if self.chains.len() <= at.index() {
-            self.chains.resize(at.index() + 1, Chain { first: NIL, last: NIL, absent: false });
+            self.chains.resize(at.index() + 1, Chain { first: NIL, last: NIL, absent: false, over: User::NONE });
         }
         &mut self.chains[at.index()]
     }
@@ -67,7 +75,7 @@ impl Timeline {
 
     /// Takes a use out of its block's chain, which it is the first or the last of, and its place back.
     pub(super) fn unlink(&mut self, id: u32) -> Handle {
-        let Use { at, point, before, after, .. } = self.uses[id as usize];
+        let Use { at, before, after, .. } = self.uses[id as usize];
         debug_assert!(before == NIL || after == NIL, "uses end from the front, and are taken back from the end");
         self.weigh(id, -1);
         match before {
@@ -76,7 +84,7 @@ impl Timeline {
         }
         match after {
             NIL => self.chains[at.index()].last = before,
-            after => self.is_first(after, ordinal(point) + 1),
+            after => self.is_first(after, id),
         }
         self.uses[id as usize].beside = self.vacant;
         self.vacant = id;
@@ -84,32 +92,38 @@ impl Timeline {
         at
     }
 
-    /// A use is the first of its block now: the rest before it, which began at this launch, has no beginning any more.
-    pub(super) fn is_first(&mut self, id: u32, since: Ordinal) {
+    /// A use is the first of its block now: the rest between the use before and it has no beginning any more.
+    pub(super) fn is_first(&mut self, id: u32, before: u32) {
         let Use { point, does, in_place, .. } = self.uses[id as usize];
         self.uses[id as usize].before = NIL;
         if in_place {
-            self.plan.opens(since, ordinal(point));
+            self.plan.opens(ordinal(self.uses[before as usize].point) + 1, ordinal(point));
         }
         if does == Does::Fills {
-            self.ends(since, ordinal(point), -1);
+            self.ends(before, ordinal(point), -1);
         }
     }
 
-    /// Notes, so many times, that contents end at a launch and others begin at another one: between the two nobody needs their place.
-    pub(super) fn ends(&mut self, since: Ordinal, at: Ordinal, times: i32) {
+    /// Notes, so many times, that contents end with a use and others begin at this launch: from where they are held no more nobody needs their place.
+    pub(super) fn ends(&mut self, last: u32, at: Ordinal, times: i32) {
+        let Use { point, held, .. } = self.uses[last as usize];
+        let since = (ordinal(point) + 1 + Ordinal::from(held.unwrap_or(0))).min(at);
         for curve in [&mut self.need, &mut self.births] {
             curve.add(since, -times);
             curve.add(at, times);
         }
     }
 
-    /// Ends every use of a point.
-    pub(super) fn unlink_all(&mut self, mut id: u32, mut gone: impl FnMut(Handle)) {
+    /// Takes every use of a point out. `over`: its launch, if that is over.
+    pub(super) fn unlink_all(&mut self, mut id: u32, over: Option<LaunchSeq>, mut gone: impl FnMut(Handle)) {
         while id != NIL {
-            let beside = self.uses[id as usize].beside;
+            let one = self.uses[id as usize];
+            let beside = one.beside;
             // A freed block's use is in no chain any more.
-            if self.uses[id as usize].point != GONE {
+            if one.point != GONE {
+                if let Some(seq) = over {
+                    self.chains[one.at.index()].over = User::of(&one, seq);
+                }
                 gone(self.unlink(id));
             } else {
                 self.uses[id as usize].beside = self.vacant;
@@ -125,8 +139,8 @@ impl Timeline {
         let Some(&Use { point, does, in_place, before, .. }) = self.uses.get(id as usize) else { return };
         let since = self.uses.get(before as usize).map(|before| ordinal(before.point) + 1);
         self.plan.note(since, ordinal(point), in_place, times);
-        if let Some(since) = since.filter(|_| does == Does::Fills) {
-            self.ends(since, ordinal(point), times);
+        if since.is_some() && does == Does::Fills {
+            self.ends(before, ordinal(point), times);
         }
     }
 
@@ -143,6 +157,7 @@ impl Timeline {
         self.weigh(id, -1);
         let same = &mut self.uses[id as usize];
         (same.does, same.in_place) = (does, false);
+        self.ask_hold(id);
         self.weigh(id, 1);
         true
     }

@@ -9,7 +9,6 @@ use crate::horizon::ranks::Class;
 use crate::horizon::timeline::{Nth, ordinal};
 use crate::known::Known;
 use crate::residency::{Ask, Block, Handle, Ticket};
-use crate::units::LaunchSeq;
 
 impl Horizon {
     /// Asks for what has room.
@@ -35,7 +34,7 @@ impl Horizon {
             if self.is_left_out(nth, at, known) {
                 continue;
             }
-            let by = self.launch_at(nth);
+            let by = self.timeline.seq_of(nth);
             known.counters.prefetch_asked += 1;
             let Block { block, duplicated, empty, .. } = *known.residency.get(at);
             // What has no contents is going to be written.
@@ -59,12 +58,6 @@ impl Horizon {
     /// Whether the next user of a block writes it, as far as is known.
     fn is_written(&self, at: Handle) -> bool {
         self.timeline.next_use(at).is_some_and(|(_, does)| does.writes())
-    }
-
-    /// The place in the sequence that the launch of a point has or will have.
-    pub(super) fn launch_at(&self, nth: Nth) -> LaunchSeq {
-        let issued = self.timeline.issued_at(nth);
-        issued.unwrap_or(self.last_issued.plus(1 + self.timeline.beyond_issued(nth)))
     }
 
     /// Whether a block is not brought for its next user, to see whether that uses it.

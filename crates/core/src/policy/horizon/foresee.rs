@@ -17,10 +17,9 @@ use crate::window::Issued;
 impl Horizon {
     /// A launch or copy of the window has its place in the future, behind so many that were left out if it was expected.
     pub(super) fn issue(&mut self, seq: LaunchSeq, exec: Option<ExecId>, left_out: Option<usize>, known: &mut Known) {
-        if seq > self.last_issued.plus(1) {
+        if seq > self.timeline.last_issued.plus(1) {
             self.missing = LaunchSeq(seq.0 - 1);
         }
-        self.last_issued = self.last_issued.max(seq);
         self.moved = true;
         let had_predicted = self.timeline.has_predicted();
         let residency = &mut known.residency;
@@ -161,10 +160,10 @@ impl Horizon {
     fn bring_up(&mut self, known: &mut Known) {
         let since = self.habits_known;
         let is_news = !self.taught.is_empty() || self.habits.version() > since;
-        if !is_news || self.last_issued < self.brought_up.plus(STALE) {
+        if !is_news || self.timeline.last_issued < self.brought_up.plus(STALE) {
             return;
         }
-        (self.brought_up, self.habits_known) = (self.last_issued, self.habits.version());
+        (self.brought_up, self.habits_known) = (self.timeline.last_issued, self.habits.version());
         let taught = std::mem::take(&mut self.taught);
         for nth in self.timeline.all() {
             let exec = self.timeline.point(nth).exec;

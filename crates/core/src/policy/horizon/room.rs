@@ -17,6 +17,9 @@ use crate::residency::{Ask, Block, Handle, Ticket};
 /// While the way out is full, room that is needed within so many launches is made by those who need no time on it.
 const HASTE: Ordinal = 256;
 
+/// Most blocks on their way off the GPU while there is more time than that, and nobody is saved in between. They go in small calls: a copy of the program's own may have to wait for one.
+const CALM: usize = 8;
+
 /// Most blocks on their way off the GPU of which the host has a copy.
 const QUICKLY: usize = 4 * UNDER_WAY;
 
@@ -68,7 +71,12 @@ impl Horizon {
             let is_hasty = over < from + SOON / STRIDE || is_full && over < from + HASTE;
             let quick = saved.filter(|_| is_hasty);
             let Some((_, at)) = quick.or(only.max(saved.filter(|_| !is_early))) else { return };
-            let most = if known.residency.get(at).saved { QUICKLY } else { UNDER_WAY };
+            let is_calm = over >= from + HASTE && !known.saving;
+            let most = match known.residency.get(at).saved {
+                true => QUICKLY,
+                false if is_calm => CALM,
+                false => UNDER_WAY,
+            };
             if known.residency.blocks_leaving() >= most {
                 return;
             }

@@ -117,7 +117,7 @@ impl Horizon {
                 .filter(|(ticket, _)| ticket.0 <= front + SOON)
         };
         while let Some((ticket, at)) = next(&self.written) {
-            let Some(by) = self.timeline.find(ticket).map(|nth| self.launch_at(nth)) else { return };
+            let Some(by) = self.timeline.find(ticket).map(|nth| self.timeline.seq_of(nth)) else { return };
             if !copies::own(at, by, known, out) {
                 return;
             }
