@@ -26,7 +26,7 @@ use crate::event::{DiscardOutcome, Event};
 use crate::evict;
 use crate::exec_id::Interner;
 use crate::invalidate::{self, Dying, Invalidate};
-use crate::known::Known;
+use crate::known::{FoundLess, Known};
 use crate::policy::{Policy, PolicyName, TableSizes};
 use crate::pt_blocks::PtBlocks;
 use crate::queues::{Lane, Pushed, Queues};
@@ -169,6 +169,7 @@ impl Engine {
                 counters: Counters::default(),
                 budget: blocks,
                 fits: blocks,
+                found_less: FoundLess::default(),
                 crowded: false,
                 front: Ticket(1),
                 faults_visible: true,
@@ -356,6 +357,7 @@ impl Engine {
         let before = std::mem::replace(&mut known.budget, blocks_of(self.budget));
         // What others leave free is found out again where the budget grows.
         known.fits = if known.budget > before { known.budget } else { known.fits.min(known.budget).max(1) };
+        known.found_less = FoundLess::default();
         self.wake_or_sleep(out);
         if self.awake && self.known.budget < before {
             self.policy.shrunk(&mut self.known, out);

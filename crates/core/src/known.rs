@@ -43,9 +43,11 @@ pub struct Known {
     pub counters: Counters,
     /// Blocks the budget allows on the GPU.
     pub budget: usize,
-    /// Blocks that really fit: the budget, or what was there when the driver last had to evict, if less. Contexts,
+    /// Blocks that really fit: the budget, or what is there when the driver has to evict, if less ([`Self::was_full`]). Contexts,
     /// workspaces and other programs take memory that we do not see.
     pub fits: usize,
+    /// What the driver's last evictions found.
+    pub found_less: FoundLess,
     /// Whether there is more managed memory than is sure to fit. Until there is, nobody is evicted.
     pub crowded: bool,
     /// Ticket of the launch at the front of the plan: uses before it are past.
@@ -54,10 +56,31 @@ pub struct Known {
     pub faults_visible: bool,
 }
 
+/// The driver's evictions, one after the other, at which less was known to be there than is believed to fit.
+#[derive(Debug, Default)]
+pub struct FoundLess {
+    evictions: usize,
+    /// The most blocks that one of them found.
+    most: usize,
+}
+
+/// Evictions one after the other that must have found less there before it is believed that less fits; where few blocks fit, one for each 64 of
+/// them.
+const BELIEVED: usize = 64;
+
 impl Known {
-    /// The driver evicted a block for room, so what is there is all that fits.
+    /// The driver evicted a block for room, so the GPU was full. What is known to be there may be less than that, since notices of what
+    /// has just come may be on their way or lost; and who then asks for no more never finds out. So one eviction is not believed: what fits is
+    /// the most that one of many found.
     pub fn was_full(&mut self) {
-        self.fits = self.residency.blocks_on_device().clamp(1, self.budget.max(1));
+        let there = self.residency.blocks_on_device();
+        let found = &mut self.found_less;
+        found.most = found.most.max(there);
+        found.evictions += 1;
+        if there >= self.fits || found.evictions >= BELIEVED.min(self.fits.div_ceil(64)) {
+            self.fits = found.most.clamp(1, self.budget.max(1));
+            self.found_less = FoundLess::default();
+        }
     }
     /// Something became resident: at least what is there fits.
     pub fn holds(&mut self) {

@@ -233,20 +233,54 @@ fn what_a_copy_uses_comes_in_its_place_and_does_not_count_towards_the_degree() {
     assert_eq!(scene.engine.gate(), Some(LaunchSeq(5)));
 }
 
+fn evicted_by_the_driver(block: u64) -> Migration {
+    Migration {
+        block: UmBlock(block),
+        bytes: blocks(1),
+        from: DEVICE,
+        to: Place::Host,
+        cause: MigrationCause::Eviction,
+        at: Nanos::ZERO,
+    }
+}
+
+/// That the driver evicts says that the GPU is full; that only 990 blocks are known to be there may be for want of notices.
+#[test]
+fn that_less_fits_is_believed_once_many_evictions_found_less_and_then_only_the_most_they_found() {
+    /// Whether somebody must leave for three blocks more, with 990 there, once the driver evicted so often.
+    fn leaves_after(evictions: u64, most: u64) -> bool {
+        let mut scene = Scene::awake();
+        scene.alloc(0, 990);
+        scene.alloc(5000, 3);
+        scene.moved(0, 990, DEVICE);
+        for n in 0..evictions {
+            let more = if n == 3 { most - 990 } else { 0 };
+            scene.alloc(6000, more.max(1));
+            scene.moved(6000, more, DEVICE);
+            scene.tell(&Event::Migrated(evicted_by_the_driver(100 + n)));
+            scene.moved(100 + n, 1, DEVICE);
+            scene.free(6000, more.max(1));
+        }
+        scene.asked.clear();
+        scene.launch(1, &[5000]);
+        let fetched = scene.asked.iter().filter(|command| matches!(command, Command::Fetch { .. })).count();
+        assert_eq!(fetched, 3);
+        !scene.evicted().is_empty()
+    }
+    for evictions in [1, 15] {
+        assert!(!leaves_after(evictions, 990), "{evictions} may have been late with the notices");
+    }
+    assert!(leaves_after(16, 990), "one for each 64 blocks that fit");
+    assert!(!leaves_after(16, 996), "one of them found room for the three");
+}
+
 /// One block goes as often as it comes, and the other never comes.
 #[test]
 fn a_launch_for_which_as_much_was_brought_as_fits_waits_no_longer() {
     let mut scene = Scene::awake();
     scene.alloc(0, 2);
     scene.launch(1, &[0]);
-    let away = Migration {
-        block: UmBlock(0),
-        bytes: blocks(1),
-        from: DEVICE,
-        to: Place::Host,
-        cause: MigrationCause::Eviction,
-        at: Nanos::ZERO,
-    };
+    let away = evicted_by_the_driver(0);
     let mut brought = 0;
     while scene.engine.gate() == Some(LaunchSeq(1)) && brought < 2 * FITS {
         scene.moved(0, 1, DEVICE);
