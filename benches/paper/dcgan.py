@@ -37,7 +37,7 @@ def task(args):
     loss_of = nn.functional.binary_cross_entropy_with_logits
 
     def iterate(steps):
-        real, noise = photos.cuda(), torch.randn(args.batch, LATENT, 1, 1, device="cuda")
+        real, noise = photos[: args.batch].cuda(), torch.randn(args.batch, LATENT, 1, 1, device="cuda")
         ones, zeros = torch.ones(args.batch, device="cuda"), torch.zeros(args.batch, device="cuda")
         fake = run(make, noise, args.checkpointing)
         loss = loss_of(run(judge, real, args.checkpointing), ones)

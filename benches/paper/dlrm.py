@@ -101,8 +101,8 @@ def task(args):
 
     def iterate(steps):
         categories = torch.stack([table.draw(args.batch) for table in tables]).cuda()
-        predicted = model(numbers.cuda(), categories.unbind())
-        loss = nn.functional.binary_cross_entropy_with_logits(predicted, clicks.cuda())
+        predicted = model(numbers[: args.batch].cuda(), categories.unbind())
+        loss = nn.functional.binary_cross_entropy_with_logits(predicted, clicks[: args.batch].cuda())
         loss.backward()
         steps[0]()
         return loss

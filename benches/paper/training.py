@@ -76,10 +76,19 @@ def run(module, inputs, checkpointing):
     return checkpoint(module, inputs, use_reentrant=False) if checkpointing else module(inputs)
 
 
+def change(text):
+    """ITERATION:BATCH of the command line."""
+    iteration, batch = map(int, text.split(":"))
+    return iteration, batch
+
+
 def train(description, make_task, options=None):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--batch", type=int, required=True, help="samples in a batch")
     parser.add_argument("--iterations", type=int, default=6, help="6; with 0 the model is made and nothing else")
+    parser.add_argument(
+        "--change", type=change, action="append", default=[], metavar="ITERATION:BATCH", help="from this iteration on another batch, at most --batch; several times"
+    )
     parser.add_argument("--remedy", choices=REMEDIES, default="none", help="what is done against too little device memory")
     parser.add_argument("--status", nargs=2, metavar=("DEEPUM", "FILE"), help="at the end, write what this `deepum` says of this process")
     if options:
@@ -87,6 +96,9 @@ def train(description, make_task, options=None):
     args = parser.parse_args()
     if args.batch < 1 or args.iterations < 0:
         parser.error("--batch: at least 1; --iterations: at least 0")
+    if any(not 1 <= batch <= args.batch for _, batch in args.change):
+        parser.error("--change: a batch of 1 to --batch")
+    changes = dict(args.change)
 
     torch.manual_seed(0)
     args.checkpointing = args.remedy in ("checkpoint", "checkpoint_and_offload")
@@ -103,6 +115,7 @@ def train(description, make_task, options=None):
 
     steps = [stepper(optimizer) for optimizer in optimizers]
     for iteration in range(args.iterations):
+        args.batch = changes.get(iteration, args.batch)
         saved = torch.autograd.graph.save_on_cpu(pin_memory=True) if args.remedy == "save_on_cpu" else contextlib.nullcontext()
         with saved:
             loss = task.iterate(steps)

@@ -3,7 +3,7 @@
 //! Problem: everything later is learned per "the same work as in the last iteration", so two
 //! launches must get one ID exactly when they will touch the same memory.
 //! Idea: a 64-bit *key*, computed in the program's thread, and a dense ID given out here.
-//! Two keys are on offer:
+//! Two keys are on offer, and to either it is added how far its pointers reach, as far as that is known ([`reaching`]):
 //! - [`pointer_key`] (default): kernel, launch shape, and the managed pointers as (allocation, UM block in it).
 //!   Scalars are left out: dropout's Philox offset and Adam's step change in every iteration, and
 //!   with them in the key no launch would ever be seen twice. So are pointers into
@@ -16,7 +16,7 @@
 //! Not here: reading arguments (the shim), what follows what (`correlate`).
 
 use crate::mix::{Map, Mix};
-use crate::units::{Bytes, ExecId, LaunchKey};
+use crate::units::{AddrRange, Bytes, ExecId, LaunchKey, UmBlock};
 
 /// Grid and block of a launch, in CUDA's order x, y, z.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -55,6 +55,17 @@ pub fn pointer_key(kernel: u64, shape: Shape, pointers: impl IntoIterator<Item =
 pub fn raw_key<'a>(kernel: u64, arguments: impl IntoIterator<Item = &'a [u8]>) -> LaunchKey {
     let mix = arguments.into_iter().fold(Mix::new().word(kernel), Mix::bytes);
     LaunchKey(mix.end())
+}
+
+/// The key of a launch of this key whose managed pointers reach so far.
+///
+/// A batch of another size puts its tensors where those of the last one were, and a kernel whose grid does not follow the batch has the same key then. What
+/// such a launch uses would be taken for what the other one does. How much is reached counts in whole blocks: where in its first one
+/// a tensor begins does not.
+#[inline]
+pub fn reaching(key: LaunchKey, reach: &[AddrRange]) -> LaunchKey {
+    let blocks = reach.iter().map(|range| range.len.get() / UmBlock::SIZE.get());
+    LaunchKey(blocks.filter(|&blocks| blocks > 0).fold(Mix::new().word(key.0), Mix::word).end())
 }
 
 /// Gives out execution IDs.
@@ -118,11 +129,25 @@ impl Interner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::DevAddr;
 
     const SHAPE: Shape = Shape { grid: [80, 1, 1], block: [256, 1, 1] };
 
     fn at(allocation: u32, block: u32) -> StablePointer {
         StablePointer { allocation, block }
+    }
+
+    #[test]
+    fn how_much_is_reached_counts_and_not_where_it_begins_or_what_is_less_than_a_block() {
+        let mib = |start: u64, len: u64| AddrRange::new(DevAddr(start << 20), Bytes(len << 20));
+        let key = |reach: &[AddrRange]| reaching(LaunchKey(7), reach);
+        let base = key(&[mib(100, 74), mib(200, 58)]);
+        assert_eq!(base, key(&[mib(101, 74), mib(200, 59)]), "37 and 29 blocks");
+        assert_eq!(base, key(&[mib(100, 74), mib(300, 1), mib(200, 58)]));
+        for other in [[mib(100, 58), mib(200, 58)], [mib(100, 58), mib(200, 74)]] {
+            assert_ne!(base, key(&other));
+        }
+        assert_ne!(base, reaching(LaunchKey(8), &[mib(100, 74), mib(200, 58)]));
     }
 
     #[test]

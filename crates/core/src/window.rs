@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use crate::event::Launch;
 use crate::pt_blocks::PtBlocks;
 use crate::sequence::place;
-use crate::units::{AddrRange, ExecId, KernelId, LaunchSeq, StreamSlot, UmBlock};
+use crate::units::{AddrRange, DevAddr, ExecId, KernelId, LaunchSeq, StreamSlot, UmBlock};
 
 /// Most launches held. CUDA stops the host at about 1,024 launches a stream; this is room for several.
 pub const LIMIT: usize = 8192;
@@ -95,17 +95,22 @@ pub struct Window {
 }
 
 impl Window {
-    /// The program issued `launch`. If the window is full, the oldest launch leaves it and is returned.
-    pub fn issue(&mut self, launch: &Launch<'_>, exec: Option<ExecId>, map: &PtBlocks) -> Option<Issued> {
+    /// The program issued `launch`, which may touch what it reaches. If the window is full, the oldest launch leaves it and is returned.
+    pub fn issue(&mut self, launch: &Launch<'_>, exec: Option<ExecId>, reach: Vec<AddrRange>) -> Option<Issued> {
+        self.insert(launch.seq, launch.stream, exec, Some(launch.kernel), reach)
+    }
+
+    /// What these pointers may reach, in their order, repeats left out; for [`Self::issue`].
+    pub fn reach(&mut self, pointers: &[DevAddr], map: &PtBlocks) -> Vec<AddrRange> {
         let mut reach = self.spare.pop().unwrap_or_default();
-        for &pointer in launch.pointers {
+        for &pointer in pointers {
             if let Some(range) = map.reach(pointer)
                 && !reach.contains(&range)
             {
                 reach.push(range);
             }
         }
-        self.insert(launch.seq, launch.stream, exec, Some(launch.kernel), reach)
+        reach
     }
 
     /// The program issued a copy of `range`; what one copy reads and writes comes one after the other. If the window is full, the oldest launch leaves

@@ -91,9 +91,10 @@ fn blocks_that_are_no_more_take_no_room_in_the_plan_and_leave_the_table() {
     scene.done(1);
     let learned = scene.engine.snapshot().tables.block_bytes;
     assert!(learned > Bytes(600 * 4), "{learned}");
-    // The pool was emptied, and comes back larger.
+    // The pool was emptied, and comes back larger, with a tensor as large as before.
     scene.free(0, 600);
     scene.alloc(0, 601);
+    scene.tell(&Event::PtBlock { range: range(0, 600), active: true });
     scene.alloc(5000, 300);
     scene.asked.clear();
     scene.launch(1, &[0]);

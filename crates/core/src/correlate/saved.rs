@@ -20,7 +20,7 @@ use crate::mix::{Mix, Set};
 use crate::units::{ExecId, LaunchKey};
 
 const MAGIC: [u8; 8] = *b"DEEPUMTB";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER: usize = 72;
 const CHECKSUM: Range<usize> = 64..72;
 /// Most bytes that are read. A choice: a hundred times what a model of 10,000 launches leaves.

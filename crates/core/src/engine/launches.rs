@@ -3,6 +3,7 @@
 use super::{Engine, PATIENCE};
 use crate::command::Commands;
 use crate::event::Launch;
+use crate::exec_id::reaching;
 use crate::invalidate;
 use crate::units::{AddrRange, LaunchSeq, StreamSlot};
 use crate::window::Issued;
@@ -14,9 +15,10 @@ impl Engine {
         }
         let known = &mut self.known;
         known.counters.launches += 1;
-        let exec = known.exec_ids.intern(launch.key);
+        let reach = known.window.reach(launch.pointers, &known.pt_blocks);
+        let exec = known.exec_ids.intern(reaching(launch.key, &reach));
         known.counters.exec_ids_refused += u64::from(exec.is_none());
-        let pushed_out = known.window.issue(launch, exec, &known.pt_blocks);
+        let pushed_out = known.window.issue(launch, exec, reach);
         self.told(launch.seq, launch.stream, pushed_out);
         self.policy.launch(launch.seq, &mut self.known, out);
         self.finish(out);

@@ -293,7 +293,8 @@ mod tests {
             let pointers: Vec<_> = tensors.iter().map(|&number| tensor(number).start).collect();
             let (seq, key, kernel) = (LaunchSeq(u64::from(exec) + 1), LaunchKey(exec.into()), KernelId(*kernel));
             let launch = Launch { seq, stream: StreamSlot(0), key, kernel, pointers: &pointers };
-            window.issue(&launch, Some(ExecId(exec)), &map);
+            let reach = window.reach(&pointers, &map);
+            window.issue(&launch, Some(ExecId(exec)), reach);
             habits.issued(window.get(seq).unwrap());
         }
         (window, habits)

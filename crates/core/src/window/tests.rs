@@ -6,7 +6,8 @@ use crate::units::{Bytes, DevAddr, KernelId, LaunchKey};
 fn issue(window: &mut Window, map: &PtBlocks, seq: u64, stream: u16, pointers: &[DevAddr]) {
     let launch =
         Launch { seq: LaunchSeq(seq), stream: StreamSlot(stream), key: LaunchKey(seq), kernel: KernelId(0), pointers };
-    window.issue(&launch, Some(ExecId(0)), map);
+    let reach = window.reach(pointers, map);
+    window.issue(&launch, Some(ExecId(0)), reach);
 }
 fn finish(window: &mut Window, stream: u16, done: u64) -> Vec<u64> {
     window.progress(StreamSlot(stream), LaunchSeq(done));
@@ -158,7 +159,7 @@ fn a_full_window_lets_the_oldest_go() {
         kernel: KernelId(0),
         pointers: &[],
     };
-    assert_eq!(window.issue(&launch, None, &map).map(|gone| gone.seq), Some(LaunchSeq(1)));
+    assert_eq!(window.issue(&launch, None, Vec::new()).map(|gone| gone.seq), Some(LaunchSeq(1)));
     assert_eq!((window.len(), window.busy), (LIMIT, 1));
     finish(&mut window, 0, LIMIT as u64 + 1);
     assert_eq!((window.len(), window.busy), (0, 0));
