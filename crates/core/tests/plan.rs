@@ -104,6 +104,27 @@ fn blocks_that_are_no_more_take_no_room_in_the_plan_and_leave_the_table() {
     assert!(scene.engine.snapshot().tables.block_bytes + Bytes(600 * 4) < learned + Bytes(300 * 4));
 }
 
+/// A smaller batch lies where the larger one did, and the kernel's grid does not tell.
+#[test]
+fn a_launch_whose_pointers_reach_less_far_than_before_is_another_one() {
+    let mut scene = Scene::awake();
+    scene.alloc(0, 600);
+    scene.asked.clear();
+    let tensor = |scene: &mut Scene, count| {
+        scene.tell(&Event::PtBlock { range: range(0, count), active: true });
+        scene.launch(1, &[0]);
+        let fetched = scene.fetched().len() as u64;
+        scene.moved(0, fetched, DEVICE);
+        scene.done(scene.seq);
+        scene.tell(&Event::PtBlock { range: range(0, count), active: false });
+        scene.moved(0, count, Place::Host);
+        fetched
+    };
+    for count in [600, 400, 600] {
+        assert_eq!(tensor(&mut scene, count), count);
+    }
+}
+
 #[test]
 fn a_launch_predicted_before_it_ever_ended_is_planned_by_its_arguments_once_it_is_issued() {
     let mut scene = Scene::awake();
