@@ -158,6 +158,10 @@ impl AddrRange {
     pub const fn contains(self, addr: DevAddr) -> bool {
         addr.0 >= self.start.0 && addr.0 < self.end().0
     }
+    /// Whether all of the block is inside.
+    pub const fn covers(self, block: UmBlock) -> bool {
+        self.start.0 <= block.start().0 && block.range().end().0 <= self.end().0
+    }
     /// Every UM block of which at least one byte is inside, lowest first.
     pub fn blocks(self) -> impl DoubleEndedIterator<Item = UmBlock> + ExactSizeIterator + Clone {
         let first = UmBlock::containing(self.start).0;

@@ -278,9 +278,8 @@ impl Policy for Horizon {
     fn handed_out(&mut self, range: AddrRange, known: &mut Known) {
         for block in range.blocks() {
             if let Some(at) = known.residency.find(block) {
-                let inside = range.start <= block.start() && block.range().end() <= range.end();
                 // Whoever names a block with others in it may mean those.
-                if !inside && !known.pt_blocks.is_alone(range.start, block.range()) {
+                if !range.covers(block) && !known.pt_blocks.is_alone(range.start, block.range()) {
                     continue;
                 }
                 let before =
@@ -291,8 +290,7 @@ impl Policy for Horizon {
     }
     fn handed_back(&mut self, range: AddrRange, known: &mut Known) {
         let Known { residency, pt_blocks, sequence, .. } = known;
-        let is_inside = |block: UmBlock| range.start <= block.start() && block.range().end() <= range.end();
-        let all = range.blocks().filter(|&block| is_inside(block) || pt_blocks.dead(block.range()).is_some());
+        let all = range.blocks().filter(|&block| range.covers(block) || pt_blocks.dead(block.range()).is_some());
         self.timeline.handed_back(sequence.issued(), all.filter_map(|block| residency.find(block)));
     }
     fn freed(&mut self, at: Handle, block: &Block, _front: Ticket) {

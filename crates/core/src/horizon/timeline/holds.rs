@@ -68,7 +68,7 @@ impl Holds {
 impl Timeline {
     /// These blocks, all of each, were handed back when launches and copies up to this one were issued.
     pub fn handed_back(&mut self, issued: LaunchSeq, blocks: impl Iterator<Item = Handle>) {
-        let Some(until) = self.issued_until(issued) else { return };
+        let until = self.issued_until(issued);
         for at in blocks {
             let (mut id, mut last) = (self.first(at), NIL);
             while let Some(one) = self.uses.get(id as usize).filter(|one| one.point <= until) {
@@ -94,12 +94,12 @@ impl Timeline {
     }
 
     /// The number of the last point whose launch is up to this one, of which nobody may have told yet; or of the last one that is over.
-    fn issued_until(&self, issued: LaunchSeq) -> Option<Ticket> {
+    fn issued_until(&self, issued: LaunchSeq) -> Ticket {
         let told = self.points.iter().take(self.issued);
-        let ahead = usize::try_from(issued.0.saturating_sub(self.last_issued.0)).ok()?;
+        let ahead = usize::try_from(issued.0.saturating_sub(self.last_issued.0)).unwrap_or(usize::MAX);
         let behind = told.rev().take_while(|point| point.issued.is_some_and(|seq| seq > issued)).count();
         let count = (self.issued - behind).saturating_add(ahead).min(self.points.len());
-        Some(count.checked_sub(1).map_or(self.gone, |nth| self.points[nth].ticket))
+        count.checked_sub(1).map_or(self.gone, |nth| self.points[nth].ticket)
     }
 
     /// If this use fills its block anew: how long it is held after the use before. Not while that is noted in the curves.
