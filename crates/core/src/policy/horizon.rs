@@ -42,7 +42,7 @@ use crate::horizon::timeline::{Does, STRIDE, Timeline, ordinal};
 use crate::known::Known;
 use crate::mix::Set;
 use crate::residency::{Ask, Block, Handle, Ticket};
-use crate::units::{AddrRange, Bytes, ExecId, LaunchSeq, UmBlock};
+use crate::units::{AddrRange, Bytes, ExecId, LaunchSeq};
 use crate::window::Issued;
 
 /// New contents get their place so many launches ahead.
