@@ -96,8 +96,8 @@ def train(description, make_task, options=None):
     args = parser.parse_args()
     if args.batch < 1 or args.iterations < 0:
         parser.error("--batch: at least 1; --iterations: at least 0")
-    if any(not 1 <= batch <= args.batch for _, batch in args.change):
-        parser.error("--change: a batch of 1 to --batch")
+    if any(not (0 <= iteration < args.iterations and 1 <= batch <= args.batch) for iteration, batch in args.change):
+        parser.error("--change: one of the --iterations, which count from 0, and a batch of 1 to --batch")
     changes = dict(args.change)
 
     torch.manual_seed(0)
