@@ -225,6 +225,33 @@ fn the_program_is_held_closer_ahead_while_few_launches_use_many_blocks() {
     assert_eq!(scene.engine.lead(), Some(16));
 }
 
+/// So many blocks of new memory, one for each launch behind a first one that uses others: for how many launches places are asked for.
+fn launches_with_places(used_by_the_first: u64, launches: u64) -> usize {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    scene.alloc(0, FITS);
+    scene.moved(0, used_by_the_first, DEVICE);
+    scene.tell(&Event::PtBlock { range: range(0, used_by_the_first), active: true });
+    scene.launch(0, &[0]);
+    let mut places = BTreeSet::new();
+    for block in used_by_the_first..used_by_the_first + launches {
+        scene.tell(&Event::PtBlock { range: range(block, 1), active: true });
+        scene.launch(1, &[block]);
+        for block in scene.fetched() {
+            scene.moved(block, 1, DEVICE);
+            places.insert(block);
+        }
+    }
+    assert!(places.iter().copied().eq((used_by_the_first..).take(places.len())), "{places:?}");
+    places.len()
+}
+
+#[test]
+fn new_contents_get_their_places_launches_ahead_and_later_where_launches_are_heavy() {
+    assert_eq!(launches_with_places(400, 60), 32);
+    assert_eq!(launches_with_places(500, 60), 16);
+}
+
 #[test]
 fn what_a_copy_uses_comes_in_its_place_and_does_not_count_towards_the_degree() {
     let mut scene = Scene::new(Config { degree: 1, ..Config::new(PolicyName::Deepum, blocks(FITS)) });

@@ -9,7 +9,7 @@
 //! - *out*: where at some launch ahead more room will be needed than there is, whoever is needed last, and later than that, leaves now: no sooner than it must be, and
 //!   as long before as it can be. Whose contents nobody needs counts as free, and is given up without a copy when places run out.
 //!
-//! New contents need room and no transfer; they get their places a few launches before ([`SOON`]).
+//! New contents need room and no transfer; they get their places some launches before ([`SOON`]).
 //!
 //! The future is, in order of certainty: launches issued and not over, with what their arguments reach where their table is not known; then what the
 //! trail says comes next, or the execution-ID table. Where both end, what is used is not known any more, and blocks are taken to be needed last, those used longest ago first.
@@ -45,7 +45,7 @@ use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::{AddrRange, Bytes, ExecId, LaunchSeq};
 use crate::window::Issued;
 
-/// New contents get their place so many launches ahead.
+/// What is needed within so many launches is due; new contents get their places up to twice as many ahead.
 const SOON: u64 = 16 * STRIDE;
 
 /// What is elsewhere is fetched so many launches ahead.

@@ -2,7 +2,7 @@
 //!
 //! What comes alone takes a call of its own, so what is not due waits until several can come. Now and then a block is left out, to see whether it is used at all (`doubt`).
 
-use super::{AHEAD, Horizon, SOON, UNDER_WAY};
+use super::{AHEAD, HEAVY, Horizon, SOON, UNDER_WAY};
 use crate::command::{Command, Commands, Why};
 use crate::copies;
 use crate::horizon::ranks::Class;
@@ -50,7 +50,9 @@ impl Horizon {
     /// Who is to come next: new contents and others.
     pub(super) fn next_wanted(&self) -> Option<(Ticket, Handle)> {
         let front = self.timeline.front().0;
-        let unborn = self.ranks.first(Class::Unborn).filter(|(ticket, _)| ticket.0 <= front + SOON);
+        // A call with what is far ahead may be under way when new contents are due. Heavy launches leave time enough for that.
+        let soon = if self.timeline.issued_uses() < HEAVY { 2 * SOON } else { SOON };
+        let unborn = self.ranks.first(Class::Unborn).filter(|(ticket, _)| ticket.0 <= front + soon);
         let away = self.ranks.first(Class::Away).filter(|(ticket, _)| ticket.0 <= front + AHEAD);
         unborn.into_iter().chain(away).min_by_key(|&(ticket, _)| ticket)
     }
