@@ -48,6 +48,11 @@ impl Point<'_> {
     pub fn bound(&self, made: &Made) -> Option<f64> {
         made.runs.get(&self.bound)?.seconds
     }
+
+    /// The same where no block is on both sides at a time, if programs run so in this mode.
+    pub fn moves_alone(&self, mode: Mode, made: &Made) -> Option<f64> {
+        made.runs.get(&self.bound)?.moves_alone.filter(|_| mode != Mode::TwoCopies)
+    }
 }
 
 /// All points of the networks whose needs are known.

@@ -10,9 +10,11 @@ pub struct Verdict {
     pub of_ideal: f64,
     /// None where no bound can be stated.
     pub of_bound: Option<f64>,
+    /// Of the bound of moves alone; none where that cannot be stated, or blocks may be on both sides.
+    pub of_moves_alone: Option<f64>,
     /// How many times as fast as `deepum`; none where that did not come to its end.
     pub over_deepum: Option<f64>,
-    /// Whether it is near enough to the ideal or to the bound.
+    /// Whether it is near enough to the ideal, or to the bound of how programs run in this mode.
     pub near: bool,
     /// Whether it is ahead of `deepum`.
     pub ahead: bool,
@@ -25,12 +27,15 @@ impl Verdict {
         let own: f64 = seconds(mode)?;
         let of_ideal = point.ideal / own;
         let of_bound = point.bound(made).map(|bound| bound / own);
+        let of_moves_alone = point.moves_alone(mode, made).map(|bound| bound / own);
         let over_deepum = seconds(Mode::DeepUm).map(|deepum| deepum / own);
         Some(Self {
             of_ideal,
             of_bound,
+            of_moves_alone,
             over_deepum,
-            near: of_ideal >= target.of_ideal || of_bound.is_some_and(|share| share >= target.of_bound),
+            near: of_ideal >= target.of_ideal
+                || of_moves_alone.or(of_bound).is_some_and(|share| share >= target.of_bound),
             // Where `deepum` does not get through at all, whoever does is ahead.
             ahead: over_deepum.is_none_or(|times| times > 1.0),
         })
@@ -39,6 +44,12 @@ impl Verdict {
     /// Whether the target is met.
     pub fn held(&self) -> bool {
         self.near && self.ahead
+    }
+
+    /// Whether it is met where blocks may be on both sides, whether or not they are in this mode.
+    pub fn held_with_copies(&self, target: Target) -> bool {
+        let is_near = self.of_ideal >= target.of_ideal || self.of_bound.is_some_and(|share| share >= target.of_bound);
+        is_near && self.ahead
     }
 }
 
@@ -54,19 +65,31 @@ mod tests {
         let mut made = plan::tests::needs(&manifest);
         let points = plan::points(&manifest, &made);
         let target = Target { of_ideal: 0.9, of_bound: 0.95 };
-        let mut judged = |bound: f64, deepum: Option<f64>, horizon: Option<f64>| {
+        let mut judge = |mode, [bound, moves_alone]: [f64; 2], deepum: Option<f64>, horizon: Option<f64>| {
             let seconds = |seconds| Measured { seconds, ..Measured::default() };
-            made.runs.insert(points[0].bound.clone(), seconds(Some(bound)));
+            let bounds = Measured { moves_alone: Some(moves_alone), ..seconds(Some(bound)) };
+            made.runs.insert(points[0].bound.clone(), bounds);
             for (_, run) in &points[0].rows {
                 let own = match run.mode {
                     Mode::DeepUm => deepum,
-                    Mode::TwoCopies => horizon,
+                    own if own == mode => horizon,
                     _ => None,
                 };
                 made.runs.insert(run.clone(), seconds(own));
             }
-            Verdict::of(Mode::TwoCopies, &points[0], &made, target).map(|verdict| (verdict.near, verdict.ahead))
+            let verdict = Verdict::of(mode, &points[0], &made, target)?;
+            assert!(verdict.held() || !verdict.held_with_copies(target), "the bound with copies kept is the lower one");
+            Some((verdict.near, verdict.ahead))
         };
+        let is = |near, ahead| Some((near, ahead));
+        assert_eq!(judge(Mode::TwoCopies, [1.0, 1.2], Some(1.3), Some(1.2)), is(false, true), "copies may be kept");
+        assert_eq!(
+            judge(Mode::Horizon, [1.0, 1.2], Some(1.3), Some(1.2)),
+            is(true, true),
+            "near the bound of moves alone"
+        );
+        assert_eq!(judge(Mode::Horizon, [1.0, 1.1], Some(1.3), Some(1.2)), is(false, true));
+        let mut judged = |bound, deepum, horizon| judge(Mode::TwoCopies, [bound, bound], deepum, horizon);
         assert_eq!(judged(1.0, Some(1.2), Some(1.1)), Some((true, true)), "near the ideal of one second");
         assert_eq!(judged(1.0, Some(1.3), Some(1.2)), Some((false, true)));
         assert_eq!(judged(1.15, Some(1.3), Some(1.2)), Some((true, true)), "near the bound");
