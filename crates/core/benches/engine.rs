@@ -9,12 +9,13 @@
 //! | a launch that brings in a block, and so sends out another | 800 ns | 8,108 |
 //! | a fault and its move | 500 ns | 5,345 |
 //! | the same, where the table of its launch is full | 1.2 µs | 28,451 |
+//! | a PT block taken back and handed out, under `horizon` | 300 ns | 2,099 |
 //! | a key of eight pointers | 60 ns | |
 //!
 //! What moves has a budget of its own since it is work for each block, not for each launch. A full table has forgotten blocks that its
 //! successor lists may still name, and so all of them are read to know that a fault is new; the one here has room for 4,096 blocks, which is 8 GiB that one
 //! launch faulted on. That one is over its budget: half of it reads the lists, a third makes room in the row. Under `horizon` the first two take 14,503 and
-//! 19,561 (`docs/horizon.md`, *Time*).
+//! 19,561 (`docs/horizon.md`, *Time*), and the second 21,660 with a PT block that changes hands behind each launch.
 //! Instructions are those of one of the thousand, from
 //!
 //!     valgrind --tool=callgrind --toggle-collect='*a_thousand*' target/release/deps/engine-HASH --bench --test '1,000 launches'
@@ -149,6 +150,20 @@ fn engine(c: &mut Criterion) {
     c.bench_function("1,000 faults and their moves, the table is full", |b| b.iter(|| a_thousand(&mut fault)));
 }
 
+/// PyTorch takes a tensor of one block back, and hands its place out for the next.
+fn hand_outs(c: &mut Criterion) {
+    let mut run = Run::new(PolicyName::Horizon, EXEC_IDS, BLOCKS);
+    c.bench_function("1,000 PT blocks taken back and handed out", |b| {
+        b.iter(|| {
+            a_thousand(|| {
+                run.launch();
+                let range = run.block(run.seq).range();
+                [false, true].into_iter().for_each(|active| run.tell(&Event::PtBlock { range, active }));
+            });
+        });
+    });
+}
+
 fn keys(c: &mut Criterion) {
     let shape = Shape { grid: [80, 1, 1], block: [256, 1, 1] };
     let pointers = [0, 1, 2, 3, 4, 5, 6, 7].map(|block| StablePointer { allocation: 3, block });
@@ -162,5 +177,5 @@ fn periods(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, engine, keys, periods);
+criterion_group!(benches, engine, hand_outs, keys, periods);
 criterion_main!(benches);
