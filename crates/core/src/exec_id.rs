@@ -3,7 +3,7 @@
 //! Problem: everything later is learned per "the same work as in the last iteration", so two
 //! launches must get one ID exactly when they will touch the same memory.
 //! Idea: a 64-bit *key*, computed in the program's thread, and a dense ID given out here.
-//! Two keys are on offer, and to either it is added how far its pointers reach, as far as that is known ([`reaching`]):
+//! Two keys are on offer, and to either it is added how far its pointers reach, as far as that is known ([`reaching`]), but not under `deepum_paper`:
 //! - [`pointer_key`] (default): kernel, launch shape, and the managed pointers as (allocation, UM block in it).
 //!   Scalars are left out: dropout's Philox offset and Adam's step change in every iteration, and
 //!   with them in the key no launch would ever be seen twice. So are pointers into

@@ -126,6 +126,21 @@ fn a_launch_whose_pointers_reach_less_far_than_before_is_another_one() {
 }
 
 #[test]
+fn reach_tells_no_launches_apart_as_in_the_paper() {
+    let exec_ids = |policy| {
+        let mut scene = Scene::new(Config::new(policy, blocks(FITS)));
+        scene.alloc(100_000, 2 * FITS);
+        scene.alloc(0, 600);
+        for count in [600, 400, 600] {
+            scene.tell(&Event::PtBlock { range: range(0, count), active: true });
+            scene.launch(1, &[0]);
+        }
+        scene.engine.snapshot().exec_ids
+    };
+    assert_eq!([PolicyName::Deepum, PolicyName::DeepumPaper].map(exec_ids), [2, 1]);
+}
+
+#[test]
 fn a_launch_predicted_before_it_ever_ended_is_planned_by_its_arguments_once_it_is_issued() {
     let mut scene = Scene::awake();
     scene.alloc(0, 100);

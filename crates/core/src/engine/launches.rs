@@ -16,7 +16,8 @@ impl Engine {
         let known = &mut self.known;
         known.counters.launches += 1;
         let reach = known.window.reach(launch.pointers, &known.pt_blocks);
-        let exec = known.exec_ids.intern(reaching(launch.key, &reach));
+        let key = if self.policy.tells_reaches_apart() { reaching(launch.key, &reach) } else { launch.key };
+        let exec = known.exec_ids.intern(key);
         known.counters.exec_ids_refused += u64::from(exec.is_none());
         let pushed_out = known.window.issue(launch, exec, reach);
         self.told(launch.seq, launch.stream, pushed_out);

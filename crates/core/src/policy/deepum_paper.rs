@@ -58,6 +58,9 @@ impl Policy for DeepumPaper {
     fn watches_launches(&self) -> bool {
         true
     }
+    fn tells_reaches_apart(&self) -> bool {
+        false
+    }
     fn launch(&mut self, _seq: LaunchSeq, known: &mut Known, out: &mut Commands) {
         self.chaining.look(known, &mut self.tables, out);
     }

@@ -37,6 +37,10 @@ pub trait Policy: Send + fmt::Debug {
     fn watches_launches(&self) -> bool {
         false
     }
+    /// Whether a launch whose pointers reach further than before is another one ([`crate::exec_id::reaching`]).
+    fn tells_reaches_apart(&self) -> bool {
+        true
+    }
     /// Whether new memory is to be populated before its first touch, while everything fits.
     fn populates(&self) -> bool {
         false
