@@ -71,14 +71,18 @@ pub fn reaching(key: LaunchKey, reach: &[AddrRange]) -> LaunchKey {
 /// Gives out execution IDs.
 #[derive(Debug)]
 pub struct Interner {
+    /// By ID.
+    keys: Vec<LaunchKey>,
     ids: Map<LaunchKey, ExecId>,
+    /// What was asked for last.
+    last: usize,
     limit: usize,
 }
 
 impl Interner {
     /// Gives out at most `limit` IDs.
     pub fn new(limit: u32) -> Self {
-        Self { ids: Map::default(), limit: limit as usize }
+        Self::of(&[], limit)
     }
 
     /// The ID of `key`, new if it was never seen.
@@ -87,43 +91,55 @@ impl Interner {
     /// predicted, and those known before go on as they were. Nothing is forgotten to make room: a
     /// program that floods the table (new pointers in every iteration) would evict what repeats.
     pub fn intern(&mut self, key: LaunchKey) -> Option<ExecId> {
-        if let Some(&id) = self.ids.get(&key) {
-            return Some(id);
+        // IDs are in order of first sight, and what comes after this launch is mostly what came after it the first time: beside it, not anywhere in a large table.
+        let next = self.last + 1;
+        if self.keys.get(next) == Some(&key) {
+            self.last = next;
+            return Some(id(next));
         }
-        let next = self.ids.len();
-        if next >= self.limit {
+        if let Some(&known) = self.ids.get(&key) {
+            self.last = known.0 as usize;
+            return Some(known);
+        }
+        let new = self.keys.len();
+        if new >= self.limit {
             return None;
         }
-        let id = ExecId(u32::try_from(next).expect("below the limit, which is a u32"));
-        self.ids.insert(key, id);
-        Some(id)
+        self.keys.push(key);
+        self.ids.insert(key, id(new));
+        self.last = new;
+        Some(id(new))
     }
 
     /// Has given out the IDs of `keys`, from 0, which are all different and at most `limit`.
     pub fn of(keys: &[LaunchKey], limit: u32) -> Self {
-        Self { ids: keys.iter().copied().zip((0..).map(ExecId)).collect(), limit: limit as usize }
+        let ids = keys.iter().copied().zip((0..).map(ExecId)).collect();
+        Self { keys: keys.to_vec(), ids, last: 0, limit: limit as usize }
     }
 
     /// The key of every ID, from 0.
-    pub fn keys(&self) -> Vec<LaunchKey> {
-        let mut keys = vec![LaunchKey(0); self.ids.len()];
-        self.ids.iter().for_each(|(&key, id)| keys[id.0 as usize] = key);
-        keys
+    pub fn keys(&self) -> &[LaunchKey] {
+        &self.keys
     }
 
     /// How many IDs are given out.
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.keys.len()
     }
     /// Whether no ID is given out.
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.keys.is_empty()
     }
     /// Memory of the table.
     pub fn bytes(&self) -> Bytes {
         // One control byte a bucket beside the pair, in the standard library's table.
-        Bytes((self.ids.capacity() * (size_of::<(LaunchKey, ExecId)>() + 1)) as u64)
+        let table = self.ids.capacity() * (size_of::<(LaunchKey, ExecId)>() + 1);
+        Bytes((table + self.keys.capacity() * size_of::<LaunchKey>()) as u64)
     }
+}
+
+fn id(index: usize) -> ExecId {
+    ExecId(u32::try_from(index).expect("below the limit, which is a u32"))
 }
 
 #[cfg(test)]

@@ -15,8 +15,10 @@
 //! A block counts as wholly there only on evidence (a fetch that succeeded, or 2 MiB of notices): first
 //! touches populate without a migration notice, so bytes alone may say too little.
 
+mod index;
+
+use self::index::Index;
 use crate::event::{Migration, MigrationCause};
-use crate::mix::Map;
 use crate::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Place, UmBlock};
 
 /// What is asked for a block, and, for a predicted fetch that arrived, that it has yet to prove useful.
@@ -122,7 +124,7 @@ const NOBODY: UmBlock = UmBlock(u64::MAX);
 #[derive(Debug)]
 pub struct Residency {
     device: DeviceId,
-    index: Map<UmBlock, u32>,
+    index: Index,
     blocks: Vec<Block>,
     vacant: Vec<u32>,
     oldest: u32,
@@ -162,7 +164,7 @@ impl Residency {
     pub fn new(device: DeviceId) -> Self {
         Self {
             device,
-            index: Map::default(),
+            index: Index::default(),
             blocks: Vec::new(),
             vacant: Vec::new(),
             oldest: NIL,
@@ -201,7 +203,7 @@ impl Residency {
     /// The program was given `range`: its blocks exist, and are nowhere.
     pub fn alloc(&mut self, range: AddrRange) {
         for block in range.blocks() {
-            if self.index.contains_key(&block) {
+            if self.index.get(block).is_some() {
                 continue;
             }
             let fresh = Block {
@@ -237,7 +239,7 @@ impl Residency {
     /// The program gave `range` back. `gone` hears of each block, as it was.
     pub fn free(&mut self, range: AddrRange, mut gone: impl FnMut(Handle, &Block)) {
         for block in range.blocks() {
-            let Some(at) = self.index.remove(&block) else { continue };
+            let Some(at) = self.index.remove(block) else { continue };
             gone(Handle(at), &self.blocks[at as usize]);
             self.set_ask(Handle(at), Ask::None);
             self.leave(Handle(at));
@@ -249,7 +251,7 @@ impl Residency {
 
     /// The record of `block`, if it is managed.
     pub fn find(&self, block: UmBlock) -> Option<Handle> {
-        self.index.get(&block).map(|&at| Handle(at))
+        self.index.get(block).map(Handle)
     }
     /// [`Self::find`], which is quick where this block's record is beside that of the one found before, as in memory that was handed out at once.
     pub fn find_next(&self, before: Option<Handle>, block: UmBlock) -> Option<Handle> {

@@ -6,7 +6,7 @@ mod document;
 mod manifest;
 
 use super::compat::{Compat, Mistake};
-use super::life::Life;
+use super::life::{Life, Ready};
 use super::policy::Policy;
 use super::row::Row;
 use super::trace::Trace;
@@ -32,6 +32,8 @@ const DOCUMENT: &str = "docs/results/g10-traces.md";
 pub struct Point {
     name: G10Name,
     life: Vec<Row>,
+    /// With less host memory, if more lives at a time than that and the GPU have room for.
+    spilled: Option<Vec<Row>>,
     compat: Vec<Row>,
     /// In the published world with all put right, and then less and less of it: rows by policy, of those that are followed. Only for Figure 11.
     steps: Vec<Vec<Row>>,
@@ -39,7 +41,8 @@ pub struct Point {
 
 /// What is replayed.
 struct Work {
-    life: Life,
+    /// With host memory for everything, and with less.
+    machines: [Life; 2],
     in_life: Vec<Policy>,
     in_compat: Vec<Policy>,
     /// Each with whether it is one of Figure 11; those that take longest first.
@@ -57,7 +60,7 @@ impl Work {
         }
         points.sort_by_key(|(work, ..)| std::cmp::Reverse(*work));
         Ok(Self {
-            life: manifest.machine()?,
+            machines: manifest.machines()?,
             in_life: manifest.in_life()?,
             in_compat: manifest.in_compat()?,
             points: points.into_iter().map(|(_, name, is)| (name, is)).collect(),
@@ -66,9 +69,11 @@ impl Work {
 
     fn point(&self, (name, of_figure_11): &(G10Name, bool)) -> Result<Point> {
         let mut quiet = |_: &str| ();
-        let ready = self.life.ready(&Trace::G10(name.clone()), &mut quiet)?;
-        let life = self.in_life.iter().map(|policy| ready.row(*policy, &mut quiet)).collect();
-        drop(ready);
+        let mut rows = |ready: &Ready<'_>| self.in_life.iter().map(|policy| ready.row(*policy, &mut quiet)).collect();
+        let [machine, small] = &self.machines;
+        let ready = machine.ready(&Trace::G10(name.clone()), &mut |_| ())?;
+        let life = rows(&ready);
+        let spilled = (!small.has_room_for(&ready)).then(|| rows(&ready.on(small)));
         let profile = Profile::read(name)?;
         let played = |right: &[Mistake], is_played: fn(&Policy) -> bool| -> Vec<Row> {
             let compat = Compat::new(&World::PUBLISHED, right);
@@ -82,7 +87,7 @@ impl Work {
         let mistakes = Mistake::value_variants();
         let froms = (0..mistakes.len()).filter(|_| *of_figure_11);
         let steps = froms.map(|from| played(&mistakes[from..], is_followed)).collect();
-        Ok(Point { name: name.clone(), life, compat: played(&[], |_| true), steps })
+        Ok(Point { name: name.clone(), life, spilled, compat: played(&[], |_| true), steps })
     }
 }
 

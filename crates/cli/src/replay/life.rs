@@ -134,6 +134,12 @@ impl Life {
         Ok(Ready { life: self, name, script, recorded, bound, ideal })
     }
 
+    /// Whether the GPU and host memory have room for all that lives at a time.
+    pub fn has_room_for(&self, ready: &Ready<'_>) -> bool {
+        let live = ready.recorded.as_ref().ok().and_then(|recorded| recorded.program.live().into_iter().max());
+        live.is_none_or(|live| live.0 <= self.memory.0.saturating_add(self.host.0))
+    }
+
     /// The least time that an iteration takes, whoever moves its tensors (`docs/bound.md`), with copies kept or with moves alone.
     ///
     /// # Errors
@@ -164,6 +170,11 @@ impl Life {
 }
 
 impl Ready<'_> {
+    /// The same on another machine, with the same GPU and the same link.
+    pub fn on(self, life: &Life) -> Ready<'_> {
+        Ready { life, ..self }
+    }
+
     /// Replays it.
     pub fn row(&self, policy: Policy, say: &mut dyn FnMut(&str)) -> Row {
         let label = policy.to_string();

@@ -85,8 +85,8 @@ impl Launch {
 pub struct Trail {
     /// By place, in a ring once it is full.
     launches: Vec<Launch>,
-    /// The newest place of each entry, and one; 0 if there is none.
-    newest: Vec<u64>,
+    /// The newest place of each entry, and one, as far as that fits; 0 if there is none.
+    newest: Vec<u32>,
     len: u64,
     cursor: Option<Position>,
     strays: u32,
@@ -121,8 +121,10 @@ impl Trail {
         }
         self.len += 1;
         if let Some(entry) = self.entry(now) {
-            let before = std::mem::replace(&mut self.newest[entry], self.len);
-            let back = before.checked_sub(1).and_then(|at| u32::try_from(now.0 - at).ok());
+            // Who was there is looked at before it counts, and so it does no harm if it is of another round of these numbers.
+            let this = low(self.len);
+            let before = std::mem::replace(&mut self.newest[entry], this);
+            let back = Some(before).filter(|&before| before > 0).map(|before| this.wrapping_sub(before));
             self.launches[slot].back |= back.filter(|&back| back < Launch::PRESUMED).unwrap_or(0);
         }
         now
@@ -210,7 +212,7 @@ impl Trail {
 
     /// Memory it takes.
     pub fn bytes(&self) -> usize {
-        self.launches.capacity() * size_of::<Launch>() + self.newest.capacity() * size_of::<u64>()
+        self.launches.capacity() * size_of::<Launch>() + self.newest.capacity() * size_of::<u32>()
     }
 
     /// Where the program is now is not known any more.
@@ -218,6 +220,11 @@ impl Trail {
         self.cursor = None;
         self.strays = 0;
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "that is what it is for")]
+const fn low(count: u64) -> u32 {
+    count as u32
 }
 
 fn slot(Position(at): Position) -> usize {

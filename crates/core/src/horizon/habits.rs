@@ -94,7 +94,8 @@ struct User {
 #[derive(Default, Debug)]
 pub struct Habits {
     kernels: Map<Kernel, Habit>,
-    users: Map<ExecId, User>,
+    /// By execution ID.
+    users: Vec<User>,
     /// Counts what was learned of kernels.
     version: u32,
 }
@@ -103,21 +104,32 @@ impl Habits {
     /// A launch was issued.
     pub fn issued(&mut self, launch: &Issued) {
         let Some(exec) = launch.exec else { return };
-        let user = self.users.entry(exec).or_default();
+        let user = self.user_mut(exec);
         if *user.operands != *launch.reach {
             user.operands = launch.reach.as_slice().into();
             user.kernel = kernel(launch);
         }
     }
 
+    fn user(&self, exec: ExecId) -> Option<&User> {
+        self.users.get(exec.0 as usize)
+    }
+    fn user_mut(&mut self, exec: ExecId) -> &mut User {
+        let index = exec.0 as usize;
+        if self.users.len() <= index {
+            self.users.resize_with(index + 1, User::default);
+        }
+        &mut self.users[index]
+    }
+
     /// The kernel that launches of this execution ID are of.
     pub fn kernel(&self, exec: ExecId) -> Option<KernelId> {
-        self.users.get(&exec)?.kernel.map(|(kernel, _)| kernel)
+        self.user(exec)?.kernel.map(|(kernel, _)| kernel)
     }
 
     /// What launches of this execution ID do, to be asked block by block.
     pub fn of(&self, exec: ExecId) -> Doing<'_> {
-        let user = self.users.get(&exec);
+        let user = self.user(exec);
         let habit = user.and_then(|user| self.kernels.get(&user.kernel?));
         let operands = user.zip(habit).map_or((&[][..], &[][..]), |(user, habit)| (&*user.operands, &*habit.taken));
         Doing { seen: user.map(|user| &user.blocks).filter(|seen| !seen.is_empty()), operands, alike: None }
@@ -132,7 +144,7 @@ impl Habits {
         if does == Does::Reads {
             return false;
         }
-        let known = self.users.entry(exec).or_default().blocks.entry(number).or_default();
+        let known = self.user_mut(exec).blocks.entry(number).or_default();
         std::mem::replace(known, does.max(*known)) < does
     }
 
@@ -174,7 +186,7 @@ impl Habits {
     /// Whether this block may be saved to see what launches of this execution ID do with it, in an iteration that began at `since`; counts that.
     /// Where nothing would be known by it, or it is likely to be written, it may not.
     pub fn may_try(&mut self, exec: ExecId, block: UmBlock, since: Ordinal) -> bool {
-        let Some(user) = self.users.get(&exec) else { return false };
+        let Some(user) = self.user(exec) else { return false };
         let Some(operand) = only(&user.operands, block) else { return false };
         let Some(habit) = user.kernel.and_then(|kernel| self.habit(kernel)) else { return false };
         if habit.since != since {
@@ -189,11 +201,11 @@ impl Habits {
         let kernels = self.kernels.values().map(|habit| 2 * habit.operands.len() * size_of::<Does>()).sum::<usize>();
         let user =
             |user: &User| size_of_val(&*user.operands) + user.blocks.capacity() * size_of::<(StableBlock, Does)>();
-        let users = self.users.values().map(user).sum::<usize>();
+        let users = self.users.iter().map(user).sum::<usize>();
         kernels
             + self.kernels.capacity() * size_of::<(Kernel, Habit)>()
             + users
-            + self.users.capacity() * size_of::<(ExecId, User)>()
+            + self.users.capacity() * size_of::<User>()
     }
 
     /// Rises with what is learned of kernels.
@@ -203,7 +215,7 @@ impl Habits {
 
     /// Whether anything was learned of the kernel of this execution ID since then.
     pub fn has_changed(&self, exec: ExecId, since: u32) -> bool {
-        let kernel = self.users.get(&exec).and_then(|user| user.kernel);
+        let kernel = self.user(exec).and_then(|user| user.kernel);
         kernel.and_then(|kernel| self.kernels.get(&kernel)).is_some_and(|habit| habit.changed > since)
     }
 }

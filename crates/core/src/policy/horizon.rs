@@ -60,8 +60,8 @@ const SPARE: usize = 8;
 /// While so many launches beyond those issued are known, the program is no more launches and copies ahead of the GPU.
 const LEAD: u64 = 16;
 
-/// Launches issued that use so many blocks together, 1 GiB, are lead enough if one of them waits behind the one that executes: they take the GPU longer than the host needs for another, and what is handed out for
-/// those further ahead has no use for its places until then (optimizers touch hundreds of blocks with each launch).
+/// Launches issued that use so many blocks together, 1 GiB, are heavy (optimizers touch hundreds of blocks with each launch): they take the GPU longer than the host needs for another, and what is handed out for those
+/// further ahead has no use for its places until then. So one that waits behind the one that executes is lead enough, and new contents get their places [`SOON`] ahead.
 const HEAVY: usize = 512;
 const SHORT_LEAD: u64 = 2;
 

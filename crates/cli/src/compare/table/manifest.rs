@@ -43,6 +43,13 @@ pub struct Target {
     pub of_bound: f64,
 }
 
+impl Target {
+    /// Whether these shares are near enough; of the bound there may be none.
+    pub fn is_met(self, of_ideal: f64, of_bound: Option<f64>) -> bool {
+        of_ideal >= self.of_ideal || of_bound.is_some_and(|share| share >= self.of_bound)
+    }
+}
+
 /// One network.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -34,8 +34,7 @@ impl Verdict {
             of_bound,
             of_moves_alone,
             over_deepum,
-            near: of_ideal >= target.of_ideal
-                || of_moves_alone.or(of_bound).is_some_and(|share| share >= target.of_bound),
+            near: target.is_met(of_ideal, of_moves_alone.or(of_bound)),
             // Where `deepum` does not get through at all, whoever does is ahead.
             ahead: over_deepum.is_none_or(|times| times > 1.0),
         })
@@ -48,8 +47,7 @@ impl Verdict {
 
     /// Whether it is met where blocks may be on both sides, whether or not they are in this mode.
     pub fn held_with_copies(&self, target: Target) -> bool {
-        let is_near = self.of_ideal >= target.of_ideal || self.of_bound.is_some_and(|share| share >= target.of_bound);
-        is_near && self.ahead
+        target.is_met(self.of_ideal, self.of_bound) && self.ahead
     }
 }
 

@@ -19,11 +19,13 @@ const COLUMNS: [&str; 4] = ["demand", "flashneuron", "deepum_plus", "g10"];
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// As `--gpu`, `--host`, `--link` and `--ssd` take them.
+    /// As `--gpu`, `--link`, `--host` and `--ssd` take them.
     pub gpu: String,
-    pub host: String,
     pub link: f64,
+    pub host: String,
     pub ssd: String,
+    /// As `host`: less of it.
+    pub table_2_host: String,
     /// How often an iteration is repeated in life; the last one counts.
     pub iterations: u32,
     /// Policies in life, and in the published world.
@@ -79,16 +81,19 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The machine in life.
+    /// The machine in life, and the same with the host memory of the paper's Table 2.
     ///
     /// # Errors
     /// What `--gpu` and the others would refuse.
-    pub fn machine(&self) -> Result<Life> {
+    pub fn machines(&self) -> Result<[Life; 2]> {
+        Ok([self.machine(&self.host)?, self.machine(&self.table_2_host)?])
+    }
+    fn machine(&self, host: &str) -> Result<Life> {
         let Gpu::Life(device) = Gpu::parse(&self.gpu).map_err(|why| anyhow!(why))? else {
             bail!("{}: the manifest's GPU is not one of life", self.gpu);
         };
         let otherwise = Otherwise {
-            host: Some(super::super::bytes(&self.host).map_err(|why| anyhow!("{}: {why}", self.host))?),
+            host: Some(super::super::bytes(host).map_err(|why| anyhow!("{host}: {why}"))?),
             ssd: Some(super::super::ssd(&self.ssd).map_err(|why| anyhow!("{}: {why}", self.ssd))?),
             link: Some(self.link),
             iterations: self.iterations,
@@ -162,7 +167,7 @@ mod tests {
     fn the_manifest_in_the_repository_says_what_was_published() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/g10/manifest.toml");
         let manifest = Manifest::read(&path).unwrap();
-        manifest.machine().unwrap();
+        manifest.machines().unwrap();
         assert_eq!(manifest.networks.iter().map(|network| network.batches().count()).sum::<usize>(), 25);
         let shares = |policy: &str| -> Vec<String> {
             let share = |network: &Network| match network.published(network.figure_11, policy) {
