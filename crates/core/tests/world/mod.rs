@@ -7,6 +7,7 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+pub mod scene;
 pub mod told;
 
 use std::collections::HashSet;

@@ -1,0 +1,121 @@
+//! When `horizon` asks for what: how far ahead, how much at a time, and how far the program may be ahead.
+
+mod world;
+
+use deepum_core::command::Command;
+use deepum_core::engine::Config;
+use deepum_core::event::{DiscardOutcome, Event};
+use deepum_core::policy::PolicyName;
+use deepum_core::units::Place;
+use std::collections::BTreeSet;
+use world::DEVICE;
+use world::scene::{FITS, Scene, blocks, range};
+
+#[test]
+fn what_is_learned_of_a_launch_is_known_of_those_that_were_predicted_before() {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    scene.alloc(0, 900);
+    (0..30).for_each(|n| scene.tell(&Event::PtBlock { range: range(n * 30, 30), active: true }));
+    // The program is three iterations ahead, and more of them are predicted, when the first launch ends.
+    (0..90).for_each(|n| scene.launch(n % 30, &[n % 30 * 30]));
+    scene.moved(0, 900, DEVICE);
+    scene.fetched();
+    scene.done(90);
+    scene.moved(0, 900, Place::Host);
+    (0..10).for_each(|n| scene.launch(n, &[n * 30]));
+    let mut come = BTreeSet::new();
+    for _ in 0..20 {
+        let fetched = scene.fetched();
+        fetched.iter().for_each(|&block| scene.moved(block, 1, DEVICE));
+        come.extend(fetched);
+    }
+    assert!(
+        come.range(330..).count() > 100,
+        "the launches after these were predicted when nothing was known: {come:?}"
+    );
+}
+
+#[test]
+fn contents_that_may_not_be_given_up_are_asked_for_once_and_leave_like_others() {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    scene.alloc(0, 1200);
+    for first in [0, 600] {
+        scene.tell(&Event::PtBlock { range: range(first, 600), active: true });
+    }
+    scene.launch(1, &[0]);
+    scene.moved(0, FITS, DEVICE);
+    scene.tell(&Event::PtBlock { range: range(0, 600), active: false });
+    scene.done(1);
+    scene.asked.clear();
+    scene.launch(2, &[600]);
+    let (mut refused, mut came) = (Vec::new(), BTreeSet::new());
+    while !scene.asked.is_empty() {
+        for command in std::mem::take(&mut scene.asked) {
+            let block = command.block();
+            match command {
+                Command::Discard { .. } => {
+                    refused.push(block);
+                    scene.tell(&Event::Discarded { block, outcome: DiscardOutcome::HandedOut });
+                }
+                Command::Evict { .. } => scene.moved(block.0, 1, Place::Host),
+                Command::Fetch { .. } => {
+                    came.insert(block.0);
+                    scene.moved(block.0, 1, DEVICE);
+                }
+                other => unreachable!("{other:?}"),
+            }
+        }
+    }
+    let apart: BTreeSet<_> = refused.iter().collect();
+    assert!(!refused.is_empty() && apart.len() == refused.len() && refused.iter().all(|block| block.0 < 600));
+    assert!(came.is_superset(&(1000..1200).collect()), "the launch has nothing to wait for: {came:?}");
+}
+
+/// Thirty launches with thirty blocks each, again and again.
+#[test]
+fn the_program_is_held_closer_ahead_while_few_launches_use_many_blocks() {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    scene.alloc(0, 900);
+    (0..30).for_each(|n| scene.tell(&Event::PtBlock { range: range(n * 30, 30), active: true }));
+    scene.moved(0, 900, DEVICE);
+    for n in 0..120 {
+        scene.launch(n % 30, &[n % 30 * 30]);
+        scene.done(n + 1);
+    }
+    (0..17).for_each(|n| scene.launch(n, &[n * 30]));
+    assert_eq!(scene.engine.lead(), Some(16), "510 blocks");
+    scene.launch(17, &[510]);
+    assert_eq!(scene.engine.lead(), Some(2), "540 blocks");
+    scene.done(121);
+    assert_eq!(scene.engine.lead(), Some(16));
+}
+
+/// So many blocks of new memory, one for each launch behind a first one that uses others: for how many launches places are asked for.
+fn launches_with_places(used_by_the_first: u64, launches: u64) -> usize {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    scene.alloc(0, FITS);
+    scene.moved(0, used_by_the_first, DEVICE);
+    scene.tell(&Event::PtBlock { range: range(0, used_by_the_first), active: true });
+    scene.launch(0, &[0]);
+    let mut places = BTreeSet::new();
+    for block in used_by_the_first..used_by_the_first + launches {
+        scene.tell(&Event::PtBlock { range: range(block, 1), active: true });
+        scene.launch(1, &[block]);
+        for block in scene.fetched() {
+            scene.moved(block, 1, DEVICE);
+            places.insert(block);
+        }
+    }
+    assert!(places.iter().copied().eq((used_by_the_first..).take(places.len())), "{places:?}");
+    places.len()
+}
+
+#[test]
+fn new_contents_get_their_places_launches_ahead_and_later_where_launches_are_heavy() {
+    assert_eq!(launches_with_places(400, 60), 32);
+    assert_eq!(launches_with_places(500, 60), 16);
+}
