@@ -15,6 +15,7 @@ use crate::say::say;
 use crate::source::{commit, repository};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
+use deepum_core::policy::PolicyName;
 use deepum_sim::published::World;
 use deepum_trace::g10::{G10Name, Profile};
 use document::FOLLOWED;
@@ -32,6 +33,8 @@ const DOCUMENT: &str = "docs/results/g10-traces.md";
 pub struct Point {
     name: G10Name,
     life: Vec<Row>,
+    /// `horizon`, where the driver keeps no second copies of blocks. Only for Figure 11.
+    one_copy: Option<Row>,
     /// With less host memory, if more lives at a time than that and the GPU have room for.
     spilled: Option<Vec<Row>>,
     compat: Vec<Row>,
@@ -41,8 +44,8 @@ pub struct Point {
 
 /// What is replayed.
 struct Work {
-    /// With host memory for everything, and with less.
-    machines: [Life; 2],
+    /// With host memory for everything, the same with one copy of a block, and with less host memory.
+    machines: [Life; 3],
     in_life: Vec<Policy>,
     in_compat: Vec<Policy>,
     /// Each with whether it is one of Figure 11; those that take longest first.
@@ -70,9 +73,11 @@ impl Work {
     fn point(&self, (name, of_figure_11): &(G10Name, bool)) -> Result<Point> {
         let mut quiet = |_: &str| ();
         let mut rows = |ready: &Ready<'_>| self.in_life.iter().map(|policy| ready.row(*policy, &mut quiet)).collect();
-        let [machine, small] = &self.machines;
+        let [machine, one_copy, small] = &self.machines;
         let ready = machine.ready(&Trace::G10(name.clone()), &mut |_| ())?;
         let life = rows(&ready);
+        let ready = ready.on(one_copy);
+        let one_copy = of_figure_11.then(|| ready.row(Policy::Core(PolicyName::Horizon), &mut |_| ()));
         let spilled = (!small.has_room_for(&ready)).then(|| rows(&ready.on(small)));
         let profile = Profile::read(name)?;
         let played = |right: &[Mistake], is_played: fn(&Policy) -> bool| -> Vec<Row> {
@@ -87,7 +92,7 @@ impl Work {
         let mistakes = Mistake::value_variants();
         let froms = (0..mistakes.len()).filter(|_| *of_figure_11);
         let steps = froms.map(|from| played(&mistakes[from..], is_followed)).collect();
-        Ok(Point { name: name.clone(), life, spilled, compat: played(&[], |_| true), steps })
+        Ok(Point { name: name.clone(), life, one_copy, spilled, compat: played(&[], |_| true), steps })
     }
 }
 

@@ -81,14 +81,15 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The machine in life, and the same with the host memory of the paper's Table 2.
+    /// The machine in life; the same where the driver keeps no second copies of blocks; and the same with the host memory of the paper's Table 2.
     ///
     /// # Errors
     /// What `--gpu` and the others would refuse.
-    pub fn machines(&self) -> Result<[Life; 2]> {
-        Ok([self.machine(&self.host)?, self.machine(&self.table_2_host)?])
+    pub fn machines(&self) -> Result<[Life; 3]> {
+        let Self { host, table_2_host, .. } = self;
+        Ok([self.machine(host, false)?, self.machine(host, true)?, self.machine(table_2_host, false)?])
     }
-    fn machine(&self, host: &str) -> Result<Life> {
+    fn machine(&self, host: &str, one_copy: bool) -> Result<Life> {
         let Gpu::Life(device) = Gpu::parse(&self.gpu).map_err(|why| anyhow!(why))? else {
             bail!("{}: the manifest's GPU is not one of life", self.gpu);
         };
@@ -97,7 +98,7 @@ impl Manifest {
             ssd: Some(super::super::ssd(&self.ssd).map_err(|why| anyhow!("{}: {why}", self.ssd))?),
             link: Some(self.link),
             iterations: self.iterations,
-            placement: None,
+            one_copy,
             ..Otherwise::default()
         };
         Life::new(&device, &otherwise)
