@@ -5,17 +5,17 @@
 //!
 //! | | budget | time | instructions |
 //! | --- | --- | --- | --- |
-//! | a launch whose blocks are there | 300 ns | 332 ns | 4,191 |
-//! | a launch that brings in a block, and so sends out another | 800 ns | 931 ns | 8,115 |
-//! | a fault and its move | 500 ns | 407 ns | 5,345 |
-//! | the same, where the table of its launch is full | 1.2 µs | 1.31 µs | 28,451 |
-//! | a PT block taken back and handed out, under `horizon` | 300 ns | 768 ns | 2,099 |
-//! | a key of eight pointers | 60 ns | 9 ns | |
+//! | a launch whose blocks are there | 300 ns | 324 ns | 4,206 |
+//! | a launch that brings in a block, and so sends out another | 800 ns | 671 ns | 8,195 |
+//! | a fault and its move | 500 ns | 487 ns | 5,363 |
+//! | the same, where the table of its launch is full | 1.2 µs | 1.61 µs | 28,469 |
+//! | a PT block taken back and handed out, under `horizon` | 300 ns | 767 ns | 2,126 |
+//! | a key of eight pointers | 60 ns | 12 ns | |
 //!
 //! What moves has a budget of its own since it is work for each block, not for each launch. A full table has forgotten blocks that its
 //! successor lists may still name, and so all of them are read to know that a fault is new; the one here has room for 4,096 blocks, which is 8 GiB that one
-//! launch faulted on. Half of it reads the lists, a third makes room in the row. Four of six are over their budgets, on two cores of a cloud machine with nothing
-//! beside. Under `horizon` the first two take 1.90 and 3.43 µs, 14,510 and 19,568 instructions (`docs/horizon.md`, *Time*), and the second 4.20 µs and 21,667
+//! launch faulted on. Half of it reads the lists, a third makes room in the row. Three of six are over their budgets, on two cores of a cloud machine with nothing
+//! beside. Under `horizon` the first two take 1.39 and 2.98 µs, 14,660 and 19,717 instructions (`docs/horizon.md`, *Time*), and the second 3.74 µs and 21,843
 //! with a PT block that changes hands behind each launch: the row of hand-outs is the difference.
 //! Instructions are those of one of the thousand, from
 //!

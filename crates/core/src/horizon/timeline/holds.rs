@@ -9,6 +9,7 @@ use super::{Does, Timeline};
 use crate::mix::Map;
 use crate::residency::{Handle, Ticket};
 use crate::units::LaunchSeq;
+use std::num::NonZeroU8;
 
 /// What is held for more launches than these is not waited for: it comes when it comes.
 const LONGEST: u64 = 63;
@@ -16,13 +17,26 @@ const LONGEST: u64 = 63;
 /// Most blocks and users remembered, in 16 MiB.
 const MOST: usize = 1 << 19;
 
+/// For how many launches, at most 254; of the size of a byte, even where it is not known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hold(NonZeroU8);
+
+impl Hold {
+    const fn of(launches: u8) -> Self {
+        Self(NonZeroU8::MIN.saturating_add(launches))
+    }
+    pub(super) const fn launches(self) -> u8 {
+        self.0.get() - 1
+    }
+}
+
 /// Who used a block last, of those that are over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct User {
     exec: u32,
     seq: LaunchSeq,
     /// How long it was to be held.
-    held: Option<u8>,
+    held: Option<Hold>,
     /// Whether the block was handed back since.
     handed_back: bool,
 }
@@ -87,7 +101,7 @@ impl Timeline {
             };
             let Some(user) = user.filter(|user| user.exec != NIL) else { continue };
             let launches = issued.0.saturating_sub(user.seq.0);
-            if user.held.is_none_or(|held| u64::from(held) != launches) {
+            if user.held.is_none_or(|held| u64::from(held.launches()) != launches) {
                 self.holds.learn(at, user.exec, launches, user.handed_back);
             }
         }
@@ -107,7 +121,7 @@ impl Timeline {
         if let Some(&Use { before, .. }) = self.uses.get(id as usize).filter(|one| one.does == Does::Fills)
             && let Some(last) = self.uses.get_mut(before as usize)
         {
-            last.held = Some(self.holds.after(last.at, last.exec));
+            last.held = Some(Hold::of(self.holds.after(last.at, last.exec)));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! changes by that only where the rest before it is spent in place, or was to end contents.
 //! Invariant: whatever a use was noted with in the curves is taken back before it changes, or goes.
 
-use super::holds::User;
+use super::holds::{Hold, User};
 use super::{Does, Timeline, ordinal};
 use crate::horizon::need::Ordinal;
 use crate::residency::{Handle, Ticket};
@@ -26,7 +26,7 @@ pub(super) struct Use {
     /// Whether the rest before it is spent in place, as planned.
     pub(super) in_place: bool,
     /// For how many launches more the block is held, once the next use is known to fill it anew ([`Holds`](super::holds::Holds)).
-    pub(super) held: Option<u8>,
+    pub(super) held: Option<Hold>,
     /// Whether the block was handed back after it.
     pub(super) handed_back: bool,
     /// Of the same block.
@@ -35,6 +35,9 @@ pub(super) struct Use {
     /// The next of the same point; of a vacant one the next vacant one.
     pub(super) beside: u32,
 }
+
+/// There are tens of thousands, and each is looked at where it begins, where its block is used next, and where it ends: two in a cache line.
+const _: () = assert!(size_of::<Use>() == 32);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chain {
@@ -107,7 +110,7 @@ impl Timeline {
     /// Notes, so many times, that contents end with a use and others begin at this launch: from where they are held no more nobody needs their place.
     pub(super) fn ends(&mut self, last: u32, at: Ordinal, times: i32) {
         let Use { point, held, .. } = self.uses[last as usize];
-        let since = (ordinal(point) + 1 + Ordinal::from(held.unwrap_or(0))).min(at);
+        let since = (ordinal(point) + 1 + held.map_or(0, |held| Ordinal::from(held.launches()))).min(at);
         for curve in [&mut self.need, &mut self.births] {
             curve.add(since, -times);
             curve.add(at, times);
