@@ -1,6 +1,6 @@
 //! A training that repeats itself gives the same bits where `horizon` keeps two copies of what is only read, and gives one up before it is written.
 //!
-//! `programs/steady.c` says what it trains. `docs/data-mode.md` says more; `SEEDS=100` runs a hundred seeds.
+//! `programs/steady.c` says what it trains. There is no storm: who fetches what the driver may keep two copies of meets the trap of facts 4.7, which is why one copy is the default. `docs/data-mode.md` says more; `SEEDS=100` runs a hundred seeds.
 
 use deepum_tests::data::{Bench, Way, seeds};
 
@@ -13,7 +13,7 @@ const OFF: Way = Way {
     says: None,
     every: 1,
 };
-/// Two thirds of what an iteration has alive at most.
+/// Seven to eight tenths of what an iteration has alive at most.
 const HORIZON: Way = Way {
     name: "horizon",
     gpu: "v100-32g:data=1,memory=128MiB",
@@ -27,16 +27,15 @@ const UNLUCKY: Way = Way {
     says: Some("the driver goes on by itself where we fail"),
     ..HORIZON
 };
-const STORM: Way = Way { name: "storm", storm: true, ..HORIZON };
 const ONE_COPY: Way = Way { name: "one copy", env: &[("DEEPUM_POLICY", "horizon")], ..HORIZON };
 
 #[test]
 fn results_are_the_same_bits_where_horizon_keeps_copies_of_what_is_only_read() {
     let outcomes = Bench::new("steady", &["steady.c", "data_mode_kernels.c"])
-        .run_all(&[OFF, HORIZON, UNLUCKY, STORM, ONE_COPY], seeds(4));
+        .run_all(&[OFF, HORIZON, UNLUCKY, ONE_COPY], seeds(4));
     outcomes.assert_same_results(128 << 20);
     let counted = |name| ["saved", "owned"].map(|of| outcomes.counted(name, of));
-    for name in ["horizon", "unlucky", "storm"] {
+    for name in ["horizon", "unlucky"] {
         println!("{name}: saved, owned: {:?}", counted(name));
         assert!(counted(name).iter().all(|&count| count > 0), "{name}: {:?}", counted(name));
     }

@@ -11,12 +11,18 @@ use std::collections::BTreeSet;
 use world::DEVICE;
 use world::scene::{FITS, Scene, blocks, range};
 
-#[test]
-fn what_is_learned_of_a_launch_is_known_of_those_that_were_predicted_before() {
+/// Thirty tensors of thirty blocks each.
+fn thirty_tensors() -> Scene {
     let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
     scene.alloc(100_000, 2 * FITS);
     scene.alloc(0, 900);
     (0..30).for_each(|n| scene.tell(&Event::PtBlock { range: range(n * 30, 30), active: true }));
+    scene
+}
+
+#[test]
+fn what_is_learned_of_a_launch_is_known_of_those_that_were_predicted_before() {
+    let mut scene = thirty_tensors();
     // The program is three iterations ahead, and more of them are predicted, when the first launch ends.
     (0..90).for_each(|n| scene.launch(n % 30, &[n % 30 * 30]));
     scene.moved(0, 900, DEVICE);
@@ -73,13 +79,9 @@ fn contents_that_may_not_be_given_up_are_asked_for_once_and_leave_like_others() 
     assert!(came.is_superset(&(1000..1200).collect()), "the launch has nothing to wait for: {came:?}");
 }
 
-/// Thirty launches with thirty blocks each, again and again.
 #[test]
 fn the_program_is_held_closer_ahead_while_few_launches_use_many_blocks() {
-    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
-    scene.alloc(100_000, 2 * FITS);
-    scene.alloc(0, 900);
-    (0..30).for_each(|n| scene.tell(&Event::PtBlock { range: range(n * 30, 30), active: true }));
+    let mut scene = thirty_tensors();
     scene.moved(0, 900, DEVICE);
     for n in 0..120 {
         scene.launch(n % 30, &[n % 30 * 30]);
