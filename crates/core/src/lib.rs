@@ -9,6 +9,7 @@
 //! the GPU is in [`evict`], and whose contents are given up in [`invalidate`]; blocks in two places are in [`copies`], and what all of it is for the driver in [`steps`].
 #![forbid(unsafe_code)]
 
+pub mod block_index;
 pub mod chaining;
 pub mod command;
 pub mod copies;

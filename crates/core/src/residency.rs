@@ -15,9 +15,7 @@
 //! A block counts as wholly there only on evidence (a fetch that succeeded, or 2 MiB of notices): first
 //! touches populate without a migration notice, so bytes alone may say too little.
 
-mod index;
-
-use self::index::Index;
+use crate::block_index::BlockIndex;
 use crate::event::{Migration, MigrationCause};
 use crate::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Place, UmBlock};
 
@@ -124,7 +122,7 @@ const NOBODY: UmBlock = UmBlock(u64::MAX);
 #[derive(Debug)]
 pub struct Residency {
     device: DeviceId,
-    index: Index,
+    index: BlockIndex,
     blocks: Vec<Block>,
     vacant: Vec<u32>,
     oldest: u32,
@@ -164,7 +162,7 @@ impl Residency {
     pub fn new(device: DeviceId) -> Self {
         Self {
             device,
-            index: Index::default(),
+            index: BlockIndex::default(),
             blocks: Vec::new(),
             vacant: Vec::new(),
             oldest: NIL,

@@ -1,20 +1,17 @@
 //! Managed ranges, and the way from a UM block to its slot.
 //!
 //! Everything known about a block lives in vectors indexed by *slot*, a small dense number that is reused
-//! after a range is freed. A kernel walks tens of thousands of blocks, so the way from address to slot is
-//! two steps: a tree over gigabytes, then an array over the 512 blocks of one.
+//! after a range is freed.
 
+use deepum_core::block_index::{BlockIndex, NONE};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, UmBlock};
 use std::collections::BTreeMap;
-
-const NONE: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     /// First block to number of blocks.
     ranges: BTreeMap<u64, u64>,
-    /// Block number / 512 to the slots of those 512 blocks.
-    gigabytes: BTreeMap<u64, Box<[u32; 512]>>,
+    index: BlockIndex,
     free: Vec<u32>,
     slots: u32,
 }
@@ -44,8 +41,7 @@ impl Space {
                 self.slots += 1;
                 self.slots - 1
             });
-            let dir = self.gigabytes.entry(block / 512).or_insert_with(|| Box::new([NONE; 512]));
-            dir[(block % 512) as usize] = slot;
+            self.index.insert(UmBlock(block), slot);
             made.push((UmBlock(block), slot));
         }
         Some(made)
@@ -59,12 +55,7 @@ impl Space {
             return None;
         }
         self.ranges.remove(&first);
-        let mut gone = Vec::new();
-        for block in first..first + count {
-            if let Some(dir) = self.gigabytes.get_mut(&(block / 512)) {
-                gone.push(std::mem::replace(&mut dir[(block % 512) as usize], NONE));
-            }
-        }
+        let gone: Vec<u32> = (first..first + count).filter_map(|block| self.index.remove(UmBlock(block))).collect();
         // Highest slot first, so that the lowest is given out next.
         self.free.extend(gone.iter().rev());
         Some(gone)
@@ -90,8 +81,7 @@ impl Space {
     }
 
     pub(crate) fn slot(&self, block: UmBlock) -> Option<usize> {
-        let slot = self.gigabytes.get(&(block.0 / 512))?[(block.0 % 512) as usize];
-        (slot != NONE).then_some(slot as usize)
+        self.index.get(block).map(|slot| slot as usize)
     }
 }
 

@@ -1,6 +1,6 @@
-//! Where the record of a block is.
+//! Where the record of a block is, in a list of records.
 //!
-//! Problem: it is asked for every block that a launch uses, of tens of thousands. In a hash map neighbours lie anywhere, and each question is a miss of the cache.
+//! Problem: it is asked for every block that a launch uses, or a kernel walks over, of tens of thousands. In a hash map neighbours lie anywhere, and each question is a miss of the cache.
 //! Idea: a page of [`PAGE`] entries for as many blocks beside each other, 1 GiB, as in a page table; memory that is given out at once is asked for at once. Of pages there are few.
 //!
 //! Invariant: a page has an entry that is not [`NONE`].
@@ -12,7 +12,7 @@ use crate::units::UmBlock;
 const PAGE: usize = 512;
 
 /// The entry of a block that has no record.
-const NONE: u32 = u32::MAX;
+pub const NONE: u32 = u32::MAX;
 
 #[derive(Debug)]
 struct Page {
@@ -22,23 +22,25 @@ struct Page {
 
 /// See the module.
 #[derive(Default, Debug)]
-pub(super) struct Index(Map<u64, Box<Page>>);
+pub struct BlockIndex(Map<u64, Box<Page>>);
 
-impl Index {
-    pub(super) fn get(&self, block: UmBlock) -> Option<u32> {
+impl BlockIndex {
+    /// The entry of a block, if it has one.
+    pub fn get(&self, block: UmBlock) -> Option<u32> {
         let (page, at) = split(block);
         Some(self.0.get(&page)?.entries[at]).filter(|&entry| entry != NONE)
     }
 
     /// `entry`, which is no [`NONE`], for a block that has none.
-    pub(super) fn insert(&mut self, block: UmBlock, entry: u32) {
+    pub fn insert(&mut self, block: UmBlock, entry: u32) {
         let (page, at) = split(block);
         let page = self.0.entry(page).or_insert_with(|| Box::new(Page { entries: [NONE; PAGE], live: 0 }));
         page.entries[at] = entry;
         page.live += 1;
     }
 
-    pub(super) fn remove(&mut self, block: UmBlock) -> Option<u32> {
+    /// Takes the entry of a block out.
+    pub fn remove(&mut self, block: UmBlock) -> Option<u32> {
         let (number, at) = split(block);
         let page = self.0.get_mut(&number)?;
         let entry = Some(std::mem::replace(&mut page.entries[at], NONE)).filter(|&entry| entry != NONE)?;
@@ -65,7 +67,7 @@ mod tests {
         /// Against an ordered map; what is put in again is taken out before, as residency does.
         #[test]
         fn it_is_a_map_whatever_comes_and_goes(steps in prop::collection::vec((0u64..1200, any::<bool>()), 0..400)) {
-            let (mut index, mut map) = (Index::default(), BTreeMap::new());
+            let (mut index, mut map) = (BlockIndex::default(), BTreeMap::new());
             for (entry, (block, put)) in (0..).zip(steps) {
                 prop_assert_eq!(index.remove(UmBlock(block)), map.remove(&block));
                 if put {
