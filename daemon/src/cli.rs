@@ -4,12 +4,12 @@ use crate::listen;
 use crate::spawn::Workers;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use deepum_config::Budget;
+use deepum_config::{Budget, TablesIn};
 use deepum_core::units::Bytes;
 use deepum_protocol::control::{Device, SYSTEM_SOCKET};
 use nix::unistd::{Gid, Group, Uid, User, getuid};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Run DeepUM's engine for many programs, which share GPUs by a rule.
 ///
@@ -271,14 +271,8 @@ fn tables(asked: Option<PathBuf>, uid: Uid) -> Result<PathBuf> {
     if uid.is_root() {
         return Ok(PathBuf::from("/var/lib/deepum/tables"));
     }
-    let from = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = from("XDG_STATE_HOME").or_else(|| from("HOME").map(|home| home.join(Path::new(".local/state"))));
-    match state {
-        Some(state) => Ok(state.join("deepum/tables")),
-        None => {
-            bail!("neither XDG_STATE_HOME nor HOME is set; say where tables are kept with --tables, or --no-tables")
-        }
-    }
+    TablesIn::usual(|name| std::env::var_os(name))
+        .context("neither XDG_STATE_HOME nor HOME is set; say where tables are kept with --tables, or --no-tables")
 }
 
 #[cfg(test)]

@@ -24,6 +24,6 @@ pub use advise::{Advice, AdviseError};
 pub use attach::{Bridge, Gpu, Unavailable};
 pub use fault::{Notice, QueueBroken, QueueStats, QueueWatch, ToolsQueue};
 pub use migrate::{DiscardError, DiscardFailure, MigrateError, MigrateFailure, VaSpace};
-pub use raw::{Kernel, Linux};
+pub use raw::{Kernel, Linux, NOTICES};
 pub use sys::Uuid;
 pub use version::{DriverVersion, Support};

@@ -200,6 +200,9 @@ pub unsafe fn call(
     }
 }
 
+/// Notices that a tools queue usually has room for: 256 full fault batches, 4 MiB (facts 2.2).
+pub const NOTICES: u32 = 1 << 16;
+
 /// The memory of a tools queue: `capacity` entries and the control page.
 ///
 /// A shared mapping, because the driver writes the very pages it pinned: after a `fork` a private mapping would give

@@ -25,7 +25,6 @@ mod copy;
 mod doors;
 mod extent;
 mod fence;
-mod host;
 mod idle;
 mod interpose;
 mod issue;

@@ -193,13 +193,22 @@ fn look() -> Result<Gpus, NoGpus> {
     }
     let mut list = Vec::new();
     for device in 0..n.min(c_int::try_from(MAX_DEVICES).unwrap_or(c_int::MAX)) {
-        /// `CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS` (facts 4.4).
+        /// `CU_DEVICE_ATTRIBUTE_INTEGRATED` and `_CONCURRENT_MANAGED_ACCESS` (facts 4.4).
+        const INTEGRATED: c_int = 18;
         const CONCURRENT_MANAGED_ACCESS: c_int = 89;
-        let mut concurrent = 0;
-        // SAFETY: the result is ours; the ordinal is below the count.
-        if unsafe { attribute(&raw mut concurrent, CONCURRENT_MANAGED_ACCESS, device) } != SUCCESS || concurrent == 0 {
+        let is = |which| {
+            let mut value = 0;
+            // SAFETY: the result is ours; the ordinal is below the count.
+            unsafe { attribute(&raw mut value, which, device) == SUCCESS && value != 0 }
+        };
+        if !is(CONCURRENT_MANAGED_ACCESS) {
             return Err(NoGpus::Never(format!(
                 "GPU {device} cannot fault on managed memory (concurrentManagedAccess is 0); DeepUM is off"
+            )));
+        }
+        if is(INTEGRATED) {
+            return Err(NoGpus::Never(format!(
+                "GPU {device} shares the host's memory, so there is nowhere to move to; DeepUM is off"
             )));
         }
         let (mut id, mut bytes) = ([0u8; 16], 0usize);

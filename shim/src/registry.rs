@@ -3,20 +3,18 @@
 //! Invariants: a live managed allocation is in the registry, in the block map, and announced to the engine; it leaves all
 //! three before its address can be given out again. Registry and map change under one lock, which launches never take.
 //! Before anything is promised, it must fit into the GPU, or else *all* of that GPU's managed memory into the host: a
-//! page that once was on the host keeps its place there until it is freed (see [`crate::host`]).
+//! page that once was on the host keeps its place there until it is freed (see [`deepum_config::host`]).
 
 use crate::abi::{SUCCESS, Status};
 use crate::map::BlockMap;
-use crate::{host, link, opt, pt, record};
+use crate::{link, opt, pt, record};
+use deepum_config::host;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId};
 use deepum_engine::recorder::Begun;
 use deepum_protocol::ring::Record;
 use deepum_protocol::shared::ShimCounter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Share of the host's available memory that may be promised by default, in percent (assumption): the rest is the program's own.
-const HOST_SHARE: u64 = 90;
 
 static MAP: BlockMap = BlockMap::new();
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
@@ -78,14 +76,14 @@ pub fn host_allowance() -> Option<Bytes> {
 fn allowance(registry: &mut Registry) -> Option<Bytes> {
     let gpus = link::gpus()?;
     if let Some(budget) = opt::config().host_budget {
-        let whole = gpus.host.or_else(host::total)?;
+        let whole = gpus.host.or_else(|| host::total(&host::here))?;
         return Some(budget.of(whole));
     }
     if gpus.host.is_some() {
         return gpus.host;
     }
     if registry.spare_at_start.is_none() {
-        registry.spare_at_start = host::available().map(|b| Bytes(b.0 / 100 * HOST_SHARE));
+        registry.spare_at_start = host::available(&host::here).map(|left| Bytes(left.bytes.0 / 100 * host::SHARE));
     }
     registry.spare_at_start
 }
@@ -113,7 +111,8 @@ pub fn fits(more: Bytes) -> bool {
     }
     // Where the host's memory cannot be read, the kernel is the only judge.
     let within_promise = allowance(&mut registry).is_none_or(|most| after <= most);
-    let there_now = gpus.host.is_some() || host::available().is_none_or(|now| after.saturating_sub(before) <= now);
+    let there_now =
+        gpus.host.is_some() || host::available(&host::here).is_none_or(|now| after.saturating_sub(before) <= now.bytes);
     within_promise && there_now
 }
 

@@ -231,12 +231,16 @@ fn off_is_a_true_no_op() {
 }
 
 #[test]
-fn a_gpu_that_cannot_fault_turns_it_off_with_one_line() {
-    let said = passes("off", |c| {
-        c.env("FAKE_NO_CONCURRENT", "1");
-    });
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.contains("concurrentManagedAccess"), "{said}");
+fn a_gpu_that_cannot_fault_or_has_no_memory_of_its_own_turns_it_off_with_one_line() {
+    for (ill, word) in
+        [("FAKE_NO_CONCURRENT", "concurrentManagedAccess"), ("FAKE_INTEGRATED", "shares the host's memory")]
+    {
+        let said = passes("off", |c| {
+            c.env(ill, "1");
+        });
+        assert_eq!(said.lines().count(), 1, "{said}");
+        assert!(said.contains(word), "{said}");
+    }
 }
 
 #[test]

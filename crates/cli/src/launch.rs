@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode};
 
 #[derive(Debug, clap::Args)]
 pub struct RunArgs {
-    /// Who decides what moves when [default: deepum]
+    /// Who decides what moves when [default: horizon]
     #[arg(long, value_parser = policies())]
     policy: Option<String>,
     /// Device memory to fill at most: bytes, `16GiB`, or a share of the GPU's memory such as `50%`

@@ -7,6 +7,7 @@
 mod child;
 mod columns;
 mod compare;
+mod doctor;
 mod gpu;
 mod iterations;
 mod launch;
@@ -38,6 +39,8 @@ enum Command {
     Run(launch::RunArgs),
     /// Show what DeepUM is doing in running programs
     Status(status::StatusArgs),
+    /// Say what on this machine stands in DeepUM's way, what that costs, and how to mend it
+    Doctor(doctor::DoctorArgs),
     /// Run a program plain, under each policy, and with unlimited memory, on an emulated GPU; print one table
     Compare(compare::CompareArgs),
     /// Replay what a program did, under each policy, on a modelled GPU; print one table
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(args) => launch::run(&args),
         Command::Status(args) => status::status(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Paper(args) => paper::paper(&args),

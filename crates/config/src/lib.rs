@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod help;
+pub mod host;
 pub mod schema;
 pub mod values;
 

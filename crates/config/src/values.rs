@@ -1,6 +1,7 @@
 //! The kinds of value a variable can have, each with its parser and its list of what is allowed.
 
 use deepum_core::units::Bytes;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -149,6 +150,13 @@ impl TablesIn {
             _ => Err(NotAllowed::new(text, "off, or a folder by its whole path, such as /home/me/tables")),
         }
     }
+
+    /// Where the system keeps the state of a user's programs: `deepum/tables` there; nothing where these variables do not say.
+    pub fn usual(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+        state.map(|state| state.join("deepum/tables"))
+    }
 }
 
 /// Reads the name of a workload.
@@ -239,5 +247,24 @@ words! {
         Info = "info",
         /// Whatever helps to find a mistake.
         Debug = "debug",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_folder_is_where_the_system_says_state_is_kept() {
+        let of = |vars: &[(&str, &str)]| {
+            TablesIn::usual(|name| {
+                vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
+            })
+        };
+        let path = |text: &str| Some(PathBuf::from(text));
+        assert_eq!(of(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]), path("/s/deepum/tables"));
+        assert_eq!(of(&[("HOME", "/h")]), path("/h/.local/state/deepum/tables"));
+        assert_eq!(of(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]), path("/h/.local/state/deepum/tables"));
+        assert_eq!(of(&[("XDG_STATE_HOME", "s")]), None);
     }
 }

@@ -18,7 +18,7 @@ use crate::tables::Keeper;
 use crate::tables::workload::{self, Program};
 use crate::threads::{Abilities, Drivers, Running};
 use crate::{Inputs, StartError, status};
-use deepum_kmod_bridge::{Bridge, Gpu, Linux, Uuid};
+use deepum_kmod_bridge::{Bridge, Gpu, Linux, NOTICES, Uuid};
 use deepum_protocol::status::{Pace, folders};
 use nix::unistd::getuid;
 use std::ffi::{CString, c_int};
@@ -26,9 +26,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
-
-/// Notices the tools queue has room for: 256 full fault batches, 4 MiB (facts 2.2).
-pub(crate) const NOTICES: u32 = 1 << 16;
 
 static RUNNING: OnceLock<Arc<Running>> = OnceLock::new();
 static HOOKS: OnceLock<DeepumHooks> = OnceLock::new();

@@ -15,7 +15,12 @@ pub const SCHEMA: &str = "deepum-status/1";
 /// Folders in which the socket of a program of user `uid` may be, `PID.sock`, the likeliest first. A program takes the first that will
 /// do; who asks looks into all, for its environment may be another.
 pub fn folders(uid: u32) -> Vec<PathBuf> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+    folders_of(std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from), uid)
+}
+
+/// As [`folders`], for a program with this folder for its user's sockets.
+pub fn folders_of(runtime: Option<PathBuf>, uid: u32) -> Vec<PathBuf> {
+    let runtime = runtime.filter(|path| path.is_absolute());
     let mut folders: Vec<PathBuf> =
         runtime.into_iter().chain([format!("/run/user/{uid}").into()]).map(|path| path.join("deepum")).collect();
     folders.dedup();

@@ -73,7 +73,7 @@ int cuDeviceGet(int *out, int ordinal) { *out = ordinal; return ordinal ? 101 : 
 int cuDeviceGetCount(int *out) { *out = 1; return 0; }
 int cuDeviceGetAttribute(int *out, int which, int device) {
     (void)device;
-    *out = which == 89 ? getenv("FAKE_NO_CONCURRENT") == NULL : 0;
+    *out = which == 89 ? getenv("FAKE_NO_CONCURRENT") == NULL : which == 18 ? getenv("FAKE_INTEGRATED") != NULL : 0;
     return 0;
 }
 int cuDeviceGetUuid_v2(void *out, int device) { memset(out, 0xab + device, 16); return 0; }

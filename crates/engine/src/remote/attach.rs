@@ -4,8 +4,8 @@ use super::Remote;
 use crate::nudges::Nudges;
 use crate::{DeviceFacts, packet};
 use deepum_core::units::Bytes;
-use deepum_kmod_bridge::Kernel;
 use deepum_kmod_bridge::adopt::{Lent, LentQueue};
+use deepum_kmod_bridge::{Kernel, NOTICES};
 use deepum_protocol::control::{Device, Hello, PACKET_BYTES, Packet, ToolsQueue};
 use deepum_protocol::page;
 use deepum_protocol::ring::{HEADER_WORDS, Ring};
@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Notices the tools queue has room for: as many as an engine in the program gives it.
-const NOTICES: u32 = crate::embedded::NOTICES;
 /// How long a daemon may take to answer: it starts a process.
 const ANSWER: Duration = Duration::from_secs(5);
 

@@ -17,7 +17,6 @@ pub mod workload;
 use crate::world::World;
 use deepum_config::{Config, TablesIn};
 use folder::Folder;
-use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -62,7 +61,7 @@ impl Keeper {
         let path = match &config.tables {
             TablesIn::Folder(path) => path.clone(),
             TablesIn::Usual if driven => return Ok(None),
-            TablesIn::Usual => match usual(|name| std::env::var_os(name)) {
+            TablesIn::Usual => match TablesIn::usual(|name| std::env::var_os(name)) {
                 Some(path) => path,
                 None => return Ok(None),
             },
@@ -149,17 +148,9 @@ impl Keeper {
     }
 }
 
-/// Where tables are kept if nothing is said: `deepum/tables` where a user's programs keep their state.
-fn usual(var: impl Fn(&str) -> Option<std::ffi::OsString>) -> Option<PathBuf> {
-    let absolute = |name| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
-    state.map(|state| state.join("deepum/tables"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsString;
 
     #[test]
     fn it_is_time_when_learning_pauses_and_at_the_latest_half_a_minute_after_the_last_time() {
@@ -180,17 +171,5 @@ mod tests {
         assert!(!due(5, LOOK * 3), "all is saved");
         assert!(!due(6, LATEST - LOOK));
         assert!(due(7, LATEST), "it learns all the time");
-    }
-
-    #[test]
-    fn the_usual_folder_is_where_the_system_says_state_is_kept() {
-        let of = |vars: &[(&str, &str)]| {
-            usual(|name| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value)))
-        };
-        let path = |text: &str| Some(PathBuf::from(text));
-        assert_eq!(of(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]), path("/s/deepum/tables"));
-        assert_eq!(of(&[("HOME", "/h")]), path("/h/.local/state/deepum/tables"));
-        assert_eq!(of(&[("XDG_STATE_HOME", "relative"), ("HOME", "/h")]), path("/h/.local/state/deepum/tables"));
-        assert_eq!(of(&[("XDG_STATE_HOME", "s")]), None);
     }
 }

@@ -1,23 +1,48 @@
-//! How much host memory managed memory may still count on.
+//! How much host memory managed memory may still count on, where [`DEEPUM_HOST_BUDGET`](crate::schema) says nothing.
 //!
 //! Pages of managed memory on the host cannot be swapped, are charged to the memory cgroup, and stay allocated after the
 //! data moved to the GPU (facts 4.6). Promising more than the host has ends in the kernel killing somebody, so an
 //! allocation past it is refused with CUDA's own out-of-memory, which PyTorch knows how to handle.
+//!
+//! Files are read by the caller's own function, so that a machine can be described as well as asked.
 
 use deepum_core::units::Bytes;
 use std::path::{Path, PathBuf};
 
+/// Share of the host's available memory that may be promised by default, in percent (assumption): the rest is the program's own.
+pub const SHARE: u64 = 90;
+
+/// The text of a file; nothing if it cannot be read.
+pub type Read<'a> = &'a dyn Fn(&Path) -> Option<String>;
+
+/// Reads the files of this machine.
+pub fn here(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// Memory that may be had.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Available {
+    /// How much.
+    pub bytes: Bytes,
+    /// The memory cgroup that says so, where one leaves less than the machine has.
+    pub by: Option<PathBuf>,
+}
+
 /// Memory of the machine, `MemTotal`.
-pub fn total() -> Option<Bytes> {
-    meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal")
+pub fn total(read: Read<'_>) -> Option<Bytes> {
+    meminfo(&read(Path::new("/proc/meminfo"))?, "MemTotal")
 }
 
 /// What may be had now: `MemAvailable`, or what is left to the tightest memory cgroup above us.
-pub fn available() -> Option<Bytes> {
-    let free = meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable")?;
-    let cgroup = std::fs::read_to_string("/proc/self/cgroup").ok();
-    let left = cgroup.and_then(|text| left_in_cgroups(Path::new("/sys/fs/cgroup"), &text));
-    Some(left.map_or(free, |left| left.min(free)))
+pub fn available(read: Read<'_>) -> Option<Available> {
+    let free = meminfo(&read(Path::new("/proc/meminfo"))?, "MemAvailable")?;
+    let cgroup = read(Path::new("/proc/self/cgroup"));
+    let left = cgroup.and_then(|own| left_in_cgroups(Path::new("/sys/fs/cgroup"), &own, read));
+    Some(match left {
+        Some((bytes, dir)) if bytes < free => Available { bytes, by: Some(dir) },
+        _ => Available { bytes: free, by: None },
+    })
 }
 
 /// A line `NAME:   123 kB` of `/proc/meminfo`.
@@ -28,7 +53,7 @@ fn meminfo(text: &str, name: &str) -> Option<Bytes> {
 
 /// The least that any memory cgroup from ours up to the root leaves; nothing where none has a limit. Reads version 2, and
 /// version 1 mounted as `memory`.
-fn left_in_cgroups(mount: &Path, own: &str) -> Option<Bytes> {
+fn left_in_cgroups(mount: &Path, own: &str, read: Read<'_>) -> Option<(Bytes, PathBuf)> {
     own.lines()
         .filter_map(|line| {
             let mut parts = line.splitn(3, ':').skip(1);
@@ -40,7 +65,7 @@ fn left_in_cgroups(mount: &Path, own: &str) -> Option<Bytes> {
                 }
                 _ => return None,
             };
-            lineage(&base, path).filter_map(|dir| left_in(&dir, limit, usage)).min()
+            lineage(&base, path).filter_map(|dir| Some((left_in(&dir, limit, usage, read)?, dir))).min()
         })
         .min()
 }
@@ -54,8 +79,8 @@ fn lineage(base: &Path, path: &str) -> impl Iterator<Item = PathBuf> {
 }
 
 /// What a limit leaves; a limit of `max`, or version 1's huge number for none, is none.
-fn left_in(dir: &Path, limit: &str, usage: &str) -> Option<Bytes> {
-    let number = |file: &str| std::fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok();
+fn left_in(dir: &Path, limit: &str, usage: &str, read: Read<'_>) -> Option<Bytes> {
+    let number = |file: &str| read(&dir.join(file))?.trim().parse::<u64>().ok();
     let limit = number(limit).filter(|&l| l < 1 << 60)?;
     Some(Bytes(limit.saturating_sub(number(usage)?)))
 }
@@ -75,8 +100,8 @@ mod tests {
 
     #[test]
     fn this_machine_has_memory() {
-        let (total, available) = (total().unwrap(), available().unwrap());
-        assert!(available > Bytes::ZERO && available <= total);
+        let (total, available) = (total(&here).unwrap(), available(&here).unwrap());
+        assert!(available.bytes > Bytes::ZERO && available.bytes <= total);
     }
 
     #[test]
@@ -91,7 +116,7 @@ mod tests {
         write("a/memory.current", "400\n");
         write("a/b/memory.max", "max\n");
         write("a/b/memory.current", "10\n");
-        let left = |text: &str| left_in_cgroups(root.path(), text);
+        let left = |text: &str| left_in_cgroups(root.path(), text, &here).map(|(bytes, _)| bytes);
         assert_eq!(left("0::/a/b\n"), Some(Bytes(600)));
         assert_eq!(left("0::/\n"), None);
         assert_eq!(left("0::/not/visible/here\n"), None);
