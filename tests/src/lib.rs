@@ -55,6 +55,18 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the manifest's folder has a parent")
 }
 
+/// A device as `--gpu` says it, with the driver that `DEEPUM_TEST_DRIVER` asks for: `scripts/drivers` runs the suites under each.
+#[must_use]
+pub fn on_this_driver(spec: &str) -> String {
+    match std::env::var("DEEPUM_TEST_DRIVER") {
+        Ok(asked) if !asked.is_empty() && !spec.contains("driver=") => {
+            let join = if spec.trim_start_matches("emu:").contains(':') { ',' } else { ':' };
+            format!("{spec}{join}{asked}")
+        }
+        _ => spec.to_owned(),
+    }
+}
+
 /// The `deepum` that `scripts/setup` built.
 #[must_use]
 pub fn deepum() -> PathBuf {
@@ -118,7 +130,7 @@ impl Script {
         let (log, status) = (scratch.path().join("flight.log"), scratch.path().join("status.json"));
         let train = root().join("tests/train");
         let mut command = Command::new(deepum());
-        command.args(["run", "--gpu", &self.gpu, "--"]).arg(&python);
+        command.args(["run", "--gpu", &on_this_driver(&self.gpu), "--"]).arg(&python);
         if self.status {
             command.args([&train.join("status_at_end.py"), &deepum(), &status]);
         }

@@ -3,7 +3,7 @@
 //! `programs/copies_emu.c` counts; here is what the engine made of it.
 
 use deepum_protocol::status::Status;
-use deepum_tests::{deepum, root};
+use deepum_tests::{deepum, on_this_driver, root};
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
@@ -29,7 +29,7 @@ fn every_door_is_one_place(cuda: u32) {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEEPUM")) {
         run.env_remove(name);
     }
-    run.args(["run", "--gpu", "emu:v100-32g:memory=16MiB", "--"]);
+    run.args(["run", "--gpu", &on_this_driver("emu:v100-32g:memory=16MiB"), "--"]);
     let output = run.args([at("copies_emu"), deepum(), at("status.json")]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     // The device says once that it takes advice and does not act on it.

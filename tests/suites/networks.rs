@@ -2,7 +2,7 @@
 //! may get wrong is said in one line. And the networks of the real manifest that are nowhere else train, all their launches known to the device.
 
 use deepum_emu_device::log::FlightLog;
-use deepum_tests::{deepum, root};
+use deepum_tests::{deepum, on_this_driver, root};
 use std::process::{Command, Output};
 
 const SMOKE: &str = "benches/networks/smoke.toml";
@@ -69,7 +69,11 @@ fn networks_that_are_in_no_other_table_train_and_are_known_to_the_device() {
     for (words, exact) in networks {
         let (script, log) = (root().join("benches/networks").join(words[0]), folder.path().join(words[0]));
         let mut command = Command::new(deepum());
-        command.args(["run", "--gpu", "emu:v100-32g", "--"]).arg(&python).arg(script).args(&words[1..]);
+        command
+            .args(["run", "--gpu", &on_this_driver("emu:v100-32g"), "--"])
+            .arg(&python)
+            .arg(script)
+            .args(&words[1..]);
         command.args(["--iterations", "2"]).env("HF_HUB_OFFLINE", "1").env("DEEPUM_EMU_LOG", &log);
         let output = command.output().expect("deepum starts");
         assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));

@@ -14,8 +14,15 @@ const TIGHT: &str = "v100-32g:data=1,memory=16MiB";
 const PROGRAM: &str = "tensors";
 const SOURCES: &[&str] = &["tensors.c", "data_mode_kernels.c"];
 
-const OFF: Way =
-    Way { name: "off", gpu: ROOMY, drivers: &["580"], env: &[("DEEPUM", "0")], storm: false, says: None, every: 1 };
+const OFF: Way = Way {
+    name: "off",
+    gpu: ROOMY,
+    drivers: &["580", "595"],
+    env: &[("DEEPUM", "0")],
+    storm: false,
+    says: None,
+    every: 1,
+};
 const HORIZON: Way = Way { name: "horizon", gpu: TIGHT, env: &[("DEEPUM_POLICY", "horizon")], ..OFF };
 const BUDGET: Way =
     Way { name: "budget", env: &[("DEEPUM_POLICY", "horizon"), ("DEEPUM_GPU_BUDGET", "10MiB")], every: 4, ..HORIZON };
@@ -35,7 +42,7 @@ const DEEPUM_UNLUCKY: Way = Way { name: "deepum unlucky", gpu: UNLUCKY.gpu, says
 /// Blocks have two copies, lose one, and are moved, without reason.
 const RESTLESS: Way = Way {
     name: "restless",
-    drivers: &["580", "560", "550", "535"],
+    drivers: &["580", "560", "595,mm=first", "550", "535"],
     env: &[("DEEPUM_POLICY", "restless"), ("DEEPUM_COPIES", "2")],
     every: 1,
     ..HORIZON

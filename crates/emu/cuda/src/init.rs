@@ -52,13 +52,16 @@ fn vendor_library() -> Option<String> {
 /// `nvidia-uvm` as a driver opens it: a file with a VA space, and from 535 on one that pins the process's memory map
 /// (facts 1.1 and 2.6). Through the C library's `open` and `ioctl`, so that whoever plays the character device sees it;
 /// without one there is nothing to open, and nothing is lost but the tools' view of this process.
-fn open_uvm(driver: u16) {
+fn open_uvm(driver: u16, mm_first: bool) {
     const INITIALIZE: libc::c_ulong = 0x3000_0001;
     const MM_INITIALIZE: libc::c_ulong = 75;
     let open = || {
         // SAFETY: a constant path.
         unsafe { libc::open(c"/dev/nvidia-uvm".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) }
     };
+    let pins = driver >= 535;
+    // Whoever looks through the process's descriptors in order meets the lower one first.
+    let early = if pins && mm_first { open() } else { -1 };
     let space = open();
     if space < 0 {
         return;
@@ -67,10 +70,7 @@ fn open_uvm(driver: u16) {
     let mut params = [0u64; 12];
     // SAFETY: an open descriptor and a buffer larger than the parameters.
     unsafe { libc::ioctl(space, INITIALIZE, params.as_mut_ptr()) };
-    if driver < 535 {
-        return;
-    }
-    let second = open();
+    let second = if pins && !mm_first { open() } else { early };
     if second >= 0 {
         // { uvmFd i32 @0, rmStatus u32 @4 }.
         let mut params = [0u32; 24];
@@ -96,7 +96,7 @@ api! {
         }
         let installed = install(build)?;
         static OPENED: std::sync::Once = std::sync::Once::new();
-        OPENED.call_once(|| open_uvm(installed.config.driver));
+        OPENED.call_once(|| open_uvm(installed.config.driver, installed.config.mm_first));
         Ok(())
     }
 
@@ -108,6 +108,7 @@ api! {
             Ok(535) => 12_020,
             Ok(550) => 12_040,
             Ok(560) => 12_060,
+            Ok(595) => 13_020,
             _ => 13_000,
         })
     }

@@ -14,7 +14,7 @@ pub const VARIABLE: &str = "DEEPUM_EMU";
 pub const DEFAULT_PROFILE: &str = "v100-32g";
 
 /// Driver versions whose character devices can be played (facts 2.1: each has its own parameter shapes).
-pub const DRIVERS: [u16; 4] = [535, 550, 560, 580];
+pub const DRIVERS: [u16; 5] = [535, 550, 560, 580, 595];
 
 /// One device configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,6 +29,10 @@ pub struct Config {
     pub scale: Vec<(String, u32)>,
     /// Driver branch played by the character devices and `cuDriverGetVersion`.
     pub driver: u16,
+    /// What the driver says its release is, instead of the branch's; empty: it does not say.
+    pub release: Option<String>,
+    /// Whether the file that pins the process's memory map is opened before that of its VA space (facts 2.6).
+    pub mm_first: bool,
     /// Number of equal devices.
     pub devices: u8,
     /// Seed of everything that is picked: rows, partial touches.
@@ -73,6 +77,8 @@ impl Config {
             host: None,
             scale: Vec::new(),
             driver: 580,
+            release: None,
+            mm_first: false,
             devices: 1,
             seed: 1,
             data: false,
@@ -120,7 +126,25 @@ impl Config {
             "kernels" => self.kernels = Some(PathBuf::from(value)),
             "driver" => match value.parse() {
                 Ok(v) if DRIVERS.contains(&v) => self.driver = v,
-                _ => return refuse(key, value, "one of 535, 550, 560, 580"),
+                _ => {
+                    return refuse(
+                        key,
+                        value,
+                        format!("one of {}", DRIVERS.map(|branch| branch.to_string()).join(", ")),
+                    );
+                }
+            },
+            "release" => match value {
+                "none" => self.release = Some(String::new()),
+                _ if value.len() <= 32 && value.starts_with(|c: char| c.is_ascii_digit()) => {
+                    self.release = Some(value.to_owned());
+                }
+                _ => return refuse(key, value, "a release such as 700.10.01, or none"),
+            },
+            "mm" => match value {
+                "first" => self.mm_first = true,
+                "second" => self.mm_first = false,
+                _ => return refuse(key, value, "first or second"),
             },
             "devices" => match value.parse() {
                 Ok(n @ 1..=8) => self.devices = n,
@@ -148,7 +172,7 @@ impl Config {
     }
 }
 
-const KEYS: &str = "keys are memory, host, scale, driver, devices, seed, data, copy, tools, drop_notices, fail_migrate, late_us, kernels";
+const KEYS: &str = "keys are memory, host, scale, driver, release, mm, devices, seed, data, copy, tools, drop_notices, fail_migrate, late_us, kernels";
 
 fn flag(key: &str, value: &str) -> Result<bool, ConfigError> {
     match value {
@@ -185,13 +209,15 @@ mod tests {
     #[test]
     fn a_full_line_is_read() {
         let got = Config::parse(
-            "h200:memory=24GiB,driver=550,devices=2,data=1,late_us=5,tools=missing,scale=h2d_gb_s*50",
+            "h200:memory=24GiB,driver=550,release=550.1,mm=first,devices=2,data=1,late_us=5,tools=missing,scale=h2d_gb_s*50",
             &PROFILES,
         );
         let want = Config {
             memory: Some(Bytes::gib(24)),
             scale: vec![("h2d_gb_s".to_owned(), 50)],
             driver: 550,
+            release: Some("550.1".to_owned()),
+            mm_first: true,
             devices: 2,
             data: true,
             late: Nanos::micros(5),
@@ -205,7 +231,11 @@ mod tests {
     fn an_error_names_the_part_the_value_and_what_is_allowed() {
         let text = |line: &str| Config::parse(line, &PROFILES).expect_err(line).to_string();
         assert_eq!(text("v100"), "DEEPUM_EMU: unknown profile `v100`: one of v100-32g, h200");
-        assert_eq!(text("h200:driver=545"), "DEEPUM_EMU: driver `545`: one of 535, 550, 560, 580");
+        assert_eq!(text("h200:driver=545"), "DEEPUM_EMU: driver `545`: one of 535, 550, 560, 580, 595");
+        assert!(
+            text("h200:release=new").contains("release `new`: a release such as")
+                && text("h200:mm=1").contains("first or second")
+        );
         assert!(text("h200:memroy=1GiB").starts_with("DEEPUM_EMU: unknown key `memroy`: keys are memory"));
         assert!(text("h200:memory=0").contains("memory `0`"));
         assert!(text("h200:memory=99999999999TiB").contains("TiB"));

@@ -110,5 +110,6 @@ pub fn poll(fd: RawFd) -> c_int {
 /// `deepumEmuDriverRelease`: the release as `/sys/module/nvidia/version` has it, or nothing without a device.
 #[must_use]
 pub fn driver_release() -> Option<&'static str> {
-    Some(release(machine().ok()?.config.driver))
+    let config = &machine().ok()?.config;
+    Some(config.release.as_deref().unwrap_or_else(|| release(config.driver)))
 }

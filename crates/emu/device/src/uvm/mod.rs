@@ -81,6 +81,7 @@ pub fn release(branch: u16) -> &'static str {
         535 => "535.183.01",
         550 => "550.54.14",
         560 => "560.35.03",
+        595 => "595.45.04",
         _ => "580.65.06",
     }
 }
@@ -120,10 +121,10 @@ pub struct Uvm {
 }
 
 impl Uvm {
-    /// The driver of `branch` (535, 550, 560 or 580; others are played as 580) with `devices` GPUs.
+    /// The driver of `branch` (535, 550, 560, 580 or 595; others are played as 580) with `devices` GPUs.
     #[must_use]
     pub fn new(branch: u16, devices: u8) -> Arc<Self> {
-        let branch = if matches!(branch, 535 | 550 | 560) { branch } else { 580 };
+        let branch = if matches!(branch, 535 | 550 | 560 | 595) { branch } else { 580 };
         let files = Mutex::new(Files::default());
         let (memory, wanted, remote) = (Memory::default(), AtomicBool::new(false), OnceLock::new());
         Arc::new(Self { branch, devices, memory, files, wanted, remote })

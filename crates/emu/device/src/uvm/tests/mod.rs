@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-const DRIVERS: [u16; 4] = [535, 550, 560, 580];
+use crate::config::DRIVERS;
 
 #[derive(Default)]
 struct Moves(Mutex<Vec<String>>);

@@ -56,7 +56,7 @@ fn requests_are_routed_as_the_driver_routes_them() {
         assert_eq!(world.ioctl(&world.space, 56, &mut params), -libc::EINVAL, "a tools request on a uvm file");
         assert_eq!(world.ioctl(&world.tools, 51, &mut params), -libc::EINVAL, "and the reverse");
         let discard = world.ioctl(&world.space, 80, &mut params);
-        assert_eq!(discard, if branch == 580 { 0 } else { -libc::EINVAL }, "driver {branch}");
+        assert_eq!(discard, if branch >= 580 { 0 } else { -libc::EINVAL }, "driver {branch}");
         // SAFETY: address 8 is checked and refused.
         assert_eq!(unsafe { world.uvm.ioctl(key(&world.space), 51, 8, &world.moves) }, -libc::EFAULT);
         // Everything but INITIALIZE needs an initialised file.
