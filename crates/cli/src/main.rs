@@ -7,11 +7,13 @@
 mod child;
 mod columns;
 mod compare;
+mod cuda;
 mod doctor;
 mod gpu;
 mod iterations;
 mod launch;
 mod libraries;
+mod measure;
 mod paper;
 mod progress;
 mod replay;
@@ -41,6 +43,8 @@ enum Command {
     Status(status::StatusArgs),
     /// Say what on this machine stands in DeepUM's way, what that costs, and how to mend it
     Doctor(doctor::DoctorArgs),
+    /// Measure what this GPU and its driver cost, and whether they do what DeepUM relies on
+    Measure(measure::MeasureArgs),
     /// Run a program plain, under each policy, and with unlimited memory, on an emulated GPU; print one table
     Compare(compare::CompareArgs),
     /// Replay what a program did, under each policy, on a modelled GPU; print one table
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Command::Run(args) => launch::run(&args),
         Command::Status(args) => status::status(&args),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Measure(args) => measure::measure(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Replay(args) => replay::replay(&args),
         Command::Paper(args) => paper::paper(&args),

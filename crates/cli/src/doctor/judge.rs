@@ -2,7 +2,8 @@
 
 use super::driver::UNSEEN;
 use super::finding::Finding;
-use super::probe::{Failed, Seen};
+use super::probe::Seen;
+use crate::cuda::Failed;
 
 /// How the trial ended.
 #[derive(Debug)]
@@ -125,7 +126,8 @@ fn preload(seen: &Seen) -> Finding {
 }
 
 /// What errors of a start of CUDA mean (`cuda.h`, `cudaError_enum`).
-fn failure(Failed { call, status, name }: &Failed) -> Finding {
+fn failure(failed: &Failed) -> Finding {
+    let Failed { call, status, .. } = failed;
     let remedy = match *status {
         0 if call == "dlopen" => {
             "install the part of the driver that programs use (Debian: libcuda1; Ubuntu: libnvidia-compute-NNN); in a container: --gpus all, and NVIDIA_DRIVER_CAPABILITIES with compute"
@@ -145,5 +147,5 @@ fn failure(Failed { call, status, name }: &Failed) -> Finding {
         }
         _ => "nvidia-smi, and `dmesg` for lines with NVRM",
     };
-    Finding::stops("cuda", format!("{call} failed: {name}"), "no program can use the GPU", remedy)
+    Finding::stops("cuda", failed.to_string(), "no program can use the GPU", remedy)
 }

@@ -3,12 +3,12 @@
 //! In a process of its own because the driver may hang, and because an emulated device comes by way of preloaded libraries. It is run under the shim, which
 //! is off in it (`DEEPUM=0`), so that it is known whether that loads. It prints one line of JSON, [`Seen`].
 
+use crate::cuda::{Cuda, Failed, call};
 use anyhow::{Context, Result};
 use deepum_core::units::{Bytes, DeviceId};
 use deepum_kmod_bridge::{Bridge, Gpu, Linux, NOTICES, Uuid};
-use libloading::{Library, Symbol};
 use serde::{Deserialize, Serialize};
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
 /// What the process saw.
@@ -36,15 +36,6 @@ pub struct SeenGpu {
     pub integrated: bool,
 }
 
-/// A call of the driver that failed, or the library that was not found.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
-pub struct Failed {
-    pub call: String,
-    pub status: i32,
-    /// The driver's name for it.
-    pub name: String,
-}
-
 /// What the driver's memory part answered; of each, why not.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub struct SeenDriver {
@@ -65,55 +56,6 @@ pub fn probe() -> Result<()> {
 
 fn is_preloaded() -> bool {
     std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| maps.contains("/libdeepum.so"))
-}
-
-/// The driver library.
-struct Cuda(Library);
-
-impl Cuda {
-    fn find() -> Result<Self, Failed> {
-        // SAFETY: its constructors are what every CUDA program runs.
-        let library = unsafe { Library::new("libcuda.so.1") };
-        library.map(Self).map_err(|error| Failed { call: "dlopen".to_owned(), status: 0, name: error.to_string() })
-    }
-
-    /// A function. Safety: of this type.
-    unsafe fn get<F>(&self, name: &str) -> Result<Symbol<'_, F>, Failed> {
-        // SAFETY: by contract.
-        unsafe { self.0.get(name) }.map_err(|_| Failed {
-            call: name.to_owned(),
-            status: 0,
-            name: "no such function".to_owned(),
-        })
-    }
-
-    /// Whether a call succeeded.
-    fn done(&self, call: &str, status: c_int) -> Result<(), Failed> {
-        if status == 0 {
-            return Ok(());
-        }
-        let mut text: *const c_char = std::ptr::null();
-        // SAFETY: of this type in every release of CUDA; the result is ours, and what it points to is the driver's own and lasts.
-        let name = unsafe {
-            match self.get::<unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int>("cuGetErrorName") {
-                Ok(name) if name(status, &raw mut text) == 0 && !text.is_null() => {
-                    CStr::from_ptr(text).to_string_lossy().into_owned()
-                }
-                _ => format!("error {status}"),
-            }
-        };
-        Err(Failed { call: call.to_owned(), status, name })
-    }
-}
-
-/// Calls a function of the driver: its name, the types of its arguments, and the arguments.
-macro_rules! call {
-    ($cuda:ident, $name:ident($($value:expr => $type:ty),*)) => {{
-        const NAME: &str = stringify!($name);
-        // SAFETY: of this type in every release of CUDA since 11.4 (`cuda.h`); results are places of ours, as long as the driver is told.
-        let status = unsafe { $cuda.get::<unsafe extern "C" fn($($type),*) -> c_int>(NAME)?($($value),*) };
-        $cuda.done(NAME, status)
-    }};
 }
 
 fn look(seen: &mut Seen) -> Result<(), Failed> {

@@ -2,10 +2,11 @@
 
 use super::finding::{Finding, Verdict};
 use super::judge::{Trial, judge};
-use super::probe::{Failed, Seen, SeenDriver, SeenGpu};
+use super::probe::{Seen, SeenDriver, SeenGpu};
 use super::system::planted::{Planted, folder, node};
 use super::system::{Entry, Kind};
 use super::{host, look, program};
+use crate::cuda::Failed;
 use deepum_config::Config;
 use deepum_core::units::Bytes;
 use nix::sys::resource::Resource;
