@@ -168,3 +168,19 @@ fn an_interrupted_comparison_leaves_nothing_running_and_no_files() {
     let left = std::fs::read_dir(folder.path()).expect("the folder").count();
     assert_eq!(left, 1, "only what the program wrote itself");
 }
+
+#[test]
+fn what_is_carried_to_another_machine_needs_no_newer_libc_than_ubuntu_22_04_has() {
+    const NEWEST: u32 = 35;
+    let release = deepum().parent().expect("a folder").to_owned();
+    for file in ["deepum", "deepumd", "libdeepum.so", "libdeepum_emu_node.so"] {
+        let bytes = std::fs::read(release.join(file)).expect("it is built");
+        let text = String::from_utf8_lossy(&bytes);
+        let versions = text
+            .split("GLIBC_2.")
+            .skip(1)
+            .filter_map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse::<u32>().ok());
+        let newest = versions.max().expect("it uses the C library");
+        assert!(newest <= NEWEST, "{file} needs GLIBC_2.{newest}");
+    }
+}
