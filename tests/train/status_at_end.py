@@ -1,4 +1,4 @@
-"""Runs another training script, then writes what `deepum status` says of this process into a file.
+"""Runs another training script, then writes what `deepum status` says of this process into a file; of a rank among several into FILE.RANK.
 
 Usage: status_at_end.py DEEPUM_EXECUTABLE STATUS_FILE SCRIPT [ARGUMENT…]
 """
@@ -8,6 +8,8 @@ import subprocess
 import sys
 
 deepum, status_file, *sys.argv = sys.argv[1:]
+if "RANK" in os.environ:
+    status_file += "." + os.environ["RANK"]
 try:
     # As Python does for a program: what lies beside it can be imported.
     sys.path[0] = os.path.dirname(sys.argv[0])

@@ -72,6 +72,10 @@ pub enum Until {
     Room(DeviceId, u32),
 }
 
+/// Kernels and copies that go on at the same time may each change what the other finds, but to take turns at every nanosecond would take a second for each millisecond. So each goes on for
+/// this long before it looks at what others did: far less than any of them takes for a block.
+const SIDE_BY_SIDE: Nanos = Nanos(1000);
+
 /// Real time without anything to happen in virtual time, before it is worth a line.
 const STUCK: Duration = Duration::from_secs(10);
 
@@ -85,10 +89,10 @@ enum Next {
 }
 
 impl State {
-    /// The earliest thing that can happen, but for work under way number `except`.
-    fn next(&self, data: bool, except: Option<usize>) -> Option<(Nanos, Next)> {
+    /// The earliest thing that can happen; of work under way only what is `of_interest`.
+    fn next(&self, data: bool, of_interest: impl Fn(&Stage) -> bool) -> Option<(Nanos, Next)> {
         let points = self.running.iter().enumerate();
-        let points = points.filter(|(n, _)| Some(*n) != except).filter_map(|(n, r)| {
+        let points = points.filter(|(_, r)| of_interest(&r.stage)).filter_map(|(n, r)| {
             let at = match &r.stage {
                 Stage::Elsewhere => return None,
                 Stage::Waits(word, condition) => self.holds(*word, *condition, data).then_some(r.at.max(self.now))?,
@@ -197,7 +201,7 @@ impl Call<'_> {
             if self.state.satisfied(until) {
                 break;
             }
-            let next = self.state.next(data, None);
+            let next = self.state.next(data, |_| true);
             let limit = if let Until::Time(limit) = until { limit } else { Nanos(u64::MAX) };
             match next.filter(|(at, _)| *at <= limit) {
                 Some((at, next)) => {
@@ -284,9 +288,13 @@ impl Call<'_> {
                 }
             }
             Stage::Walk(mut run) => {
-                let other = self.state.next(data, Some(n)).map_or(limit, |(at, _)| at.min(limit));
+                self.state.running[n].stage = Stage::Elsewhere;
+                let is_walk = |stage: &Stage| matches!(stage, Stage::Walk(_));
+                let walks = self.state.running.iter().filter(|r| is_walk(&r.stage)).map(|r| r.at).min();
+                let walks = walks.map_or(limit, |at| at.max(now + SIDE_BY_SIDE));
+                let other = self.state.next(data, |stage| !is_walk(stage)).map_or(limit, |(at, _)| at);
                 // Even if something else happens at this very instant, the walk makes progress.
-                let horizon = other.max(now + Nanos(1));
+                let horizon = other.min(walks).min(limit).max(now + Nanos(1));
                 let step = run.step(&mut self.state.memory, now, horizon);
                 self.state.settle_bytes(data);
                 let (at, stage) = match step {
