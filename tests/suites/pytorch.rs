@@ -34,17 +34,10 @@ trains! {
     data_loader: "data_loader.py";
     checkpointing: "checkpointing.py";
     out_of_memory: "out_of_memory.py";
+    triton_kernel: "triton_kernel.py";
+    compiled: "compiled.py";
 }
 
-#[test]
-fn triton_kernel() {
-    Script::new(Torch::Cu13, &["triton_kernel.py"]).run().assert_clean();
-}
-
-#[test]
-fn compiled() {
-    Script::new(Torch::Cu13, &["compiled.py"]).run().assert_clean();
-}
 
 /// GPT-2, small, needs about 600 MiB; the device has 400.
 fn that_does_not_fit(torch: Torch, more: &str) -> Script {

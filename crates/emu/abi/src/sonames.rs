@@ -6,6 +6,8 @@
 /// File name as programs ask for it, and the stand-in's library (without `lib` and `.so`) behind it.
 pub const SONAMES: &[(&str, &str)] = &[
     ("libcuda.so.1", "deepum_emu_cuda"),
+    // The linker's name, which a driver's package brings, too: Triton 3.5 compiles its launchers against it.
+    ("libcuda.so", "deepum_emu_cuda"),
     ("libcudart.so.12", "deepum_emu_cudart"),
     ("libcudart.so.13", "deepum_emu_cudart"),
     ("libcublas.so.12", "deepum_emu_cublas"),
@@ -37,7 +39,7 @@ mod tests {
     #[test]
     fn names_are_sonames_and_unique() {
         for (i, (name, _)) in SONAMES.iter().enumerate() {
-            assert!(name.starts_with("lib") && name.contains(".so."), "{name}");
+            assert!(name.starts_with("lib") && name.contains(".so"), "{name}");
             assert!(SONAMES[..i].iter().all(|(other, _)| other != name), "{name} twice");
         }
     }
