@@ -10,7 +10,7 @@
 use crate::abi::{DevPtr, Extent, OUT_OF_MEMORY, PitchedPtr, Ptr, SUCCESS, Status};
 use crate::real::{LastError, file_of};
 use crate::registry::{Contents, Released, adopt, fits, host_allowance, managed, release};
-use crate::{launch, link, log, stage, symbols};
+use crate::{launch, link, log, opt, stage, symbols};
 use deepum_core::units::{Bytes, DevAddr, UmBlock};
 use deepum_protocol::shared::ShimCounter;
 use std::ffi::c_uint;
@@ -100,9 +100,12 @@ fn allocate<D: Door>(bytes: Bytes, caller: usize, put: impl FnOnce(DevPtr), devi
     let mut address = 0;
     if !fits(len) {
         count(ShimCounter::AllocationsRefused);
+        let most = opt::config().most.map_or(String::new(), |times| {
+            format!(", or is more than {times} times what may be filled of it (DEEPUM_MAX_OVERSUBSCRIPTION)")
+        });
         log::once!(
             "{len} more managed memory fits neither on the GPU nor, with the {} in use, in the host memory that may be used \
-             ({}): the program gets CUDA's out-of-memory",
+             ({}){most}: the program gets CUDA's out-of-memory",
             managed(),
             host_allowance().unwrap_or(Bytes::ZERO)
         );

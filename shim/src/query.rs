@@ -2,8 +2,8 @@
 //!
 //! A program that sizes itself by `cudaMemGetInfo` would never use more than the GPU has. So, unless asked not to, every query
 //! tells one story, which is also what allocations are held to ([`crate::registry::fits`]): there is as much as the GPU (what
-//! the budget lets us fill of it) has, or the host memory that managed memory may use, if that is more; what is not
-//! allocated of it is free.
+//! the budget lets us fill of it) has, or the host memory that managed memory may use, if that is more, and no more than
+//! the budget so many times (`DEEPUM_MAX_OVERSUBSCRIPTION`); what is not allocated of it is free.
 
 use crate::abi::{Dev, Status};
 use crate::real::genuine;
@@ -19,7 +19,9 @@ fn story(physical: Bytes) -> Option<Bytes> {
     if opt::config().meminfo == MemInfo::Physical {
         return None;
     }
-    Some(opt::config().budget_of(physical).max(registry::host_allowance()?))
+    let budget = opt::config().budget_of(physical);
+    let whole = budget.max(registry::host_allowance()?);
+    Some(opt::config().most_on(budget).map_or(whole, |most| most.min(whole)))
 }
 
 fn usize_of(bytes: Bytes) -> usize {

@@ -104,7 +104,13 @@ pub fn fits(more: Bytes) -> bool {
         spilling.fold(Bytes::ZERO, |sum, (_, &bytes)| sum + bytes)
     };
     let before = on_host(&used);
-    *used.entry(link::current_device().0).or_default() += more;
+    let device = link::current_device();
+    let there = used.entry(device.0).or_default();
+    *there += more;
+    let most = gpus.list.get(usize::from(device.0)).and_then(|gpu| opt::config().most_on(gpu.budget));
+    if most.is_some_and(|most| *there > most) {
+        return false;
+    }
     let after = on_host(&used);
     if after == before {
         return true;

@@ -118,6 +118,11 @@ fn host_memory_is_not_promised_twice() {
     passes("limit", |c| {
         c.env("FAKE_MIB", "1024").env("DEEPUM_GPU_BUDGET", "64MiB").env("DEEPUM_HOST_BUDGET", "96MiB");
     });
+    // 1.5 times what may be filled, however much host memory there is.
+    let said = passes("limit", |c| {
+        c.env("FAKE_MIB", "64").env("DEEPUM_HOST_BUDGET", "1GiB").env("DEEPUM_MAX_OVERSUBSCRIPTION", "1.5");
+    });
+    assert!(said.contains("more than 1.50 times"), "{said}");
     // What fits on the GPU needs no host.
     passes("limit", |c| {
         c.env("FAKE_MIB", "96").env("DEEPUM_HOST_BUDGET", "32MiB");

@@ -38,7 +38,6 @@ trains! {
     compiled: "compiled.py";
 }
 
-
 /// GPT-2, small, needs about 600 MiB; the device has 400.
 fn that_does_not_fit(torch: Torch, more: &str) -> Script {
     Script::new(torch, &["language_model.py", "gpt2"]).gpu(&format!("emu:v100-32g:memory=400MiB{more}"))

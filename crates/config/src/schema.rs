@@ -1,7 +1,7 @@
 //! The list of variables, and what reading them gives.
 
 use crate::values::{
-    Budget, EngineIn, ExecIdMode, LogLevel, MemInfo, NotAllowed, TablesIn, flag, one_of, parsed, workload,
+    Budget, EngineIn, ExecIdMode, LogLevel, MemInfo, NotAllowed, TablesIn, Times, flag, one_of, parsed, workload,
 };
 use deepum_core::correlate::Geometry;
 use deepum_core::engine::DEGREE;
@@ -19,6 +19,8 @@ pub struct Config {
     pub policy: PolicyName,
     /// Device memory to fill at most.
     pub gpu_budget: Budget,
+    /// How many times what may be filled of a GPU managed memory on it may be.
+    pub most: Option<Times>,
     /// Host memory that managed memory may use; nothing said: what the host can spare, asked at each allocation.
     pub host_budget: Option<Budget>,
     /// Launches that prefetching may run ahead.
@@ -58,6 +60,7 @@ impl Default for Config {
             enabled: true,
             policy: PolicyName::default(),
             gpu_budget: Budget::Percent(100),
+            most: None,
             host_budget: None,
             degree: DEGREE,
             gate: true,
@@ -116,6 +119,14 @@ pub const VARIABLES: &[Variable] = &[
         help: "device memory to fill at most; a share is one of the GPU's memory",
         set: |c, v| Budget::parse(v).map(|b| c.gpu_budget = b),
         default: |c| c.gpu_budget.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_MAX_OVERSUBSCRIPTION",
+        values: "TIMES|none",
+        help: "how many times DEEPUM_GPU_BUDGET a program may allocate on a GPU (1.5, 4); an allocation beyond it gets CUDA's out-of-memory error, as \
+               one beyond DEEPUM_HOST_BUDGET does",
+        set: |c, v| Times::parse(v).map(|times| c.most = times),
+        default: |_| "none: the host's memory is the limit".to_owned(),
     },
     Variable {
         name: "DEEPUM_HOST_BUDGET",
@@ -331,6 +342,11 @@ impl Config {
     /// Device bytes that may be filled on a GPU of `memory` bytes.
     pub fn budget_of(&self, memory: Bytes) -> Bytes {
         self.gpu_budget.of(memory)
+    }
+
+    /// Managed bytes that may be allocated on a GPU of which `budget` bytes may be filled, if there is a limit but the host's memory.
+    pub fn most_on(&self, budget: Bytes) -> Option<Bytes> {
+        self.most.map(|times| times.of(budget))
     }
 }
 

@@ -101,6 +101,43 @@ impl fmt::Display for Budget {
     }
 }
 
+/// How many times as much, in hundredths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Times(u64);
+
+impl Times {
+    /// Reads `1`, `1.5`, `100` or, for no limit, `none`.
+    ///
+    /// # Errors
+    /// [`NotAllowed`].
+    pub fn parse(text: &str) -> Result<Option<Self>, NotAllowed> {
+        let not = || NotAllowed::new(text, "1 to 1000, with two decimals at most, or none");
+        let number = text.trim();
+        if number == "none" {
+            return Ok(None);
+        }
+        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
+        let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || whole.len() > 4 || decimals.len() > 2 || !digits(whole) || !digits(decimals) {
+            return Err(not());
+        }
+        let hundredths = format!("{whole}{decimals:0<2}").parse().map_err(|_| not())?;
+        Some(hundredths).filter(|times| (100..=100_000).contains(times)).map(|times| Some(Self(times))).ok_or_else(not)
+    }
+
+    /// So many times as much.
+    #[must_use]
+    pub fn of(self, bytes: Bytes) -> Bytes {
+        Bytes(u64::try_from(u128::from(bytes.0) * u128::from(self.0) / 100).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Times {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:02}", self.0 / 100, self.0 % 100)
+    }
+}
+
 /// Where the engine runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EngineIn {
@@ -253,6 +290,18 @@ words! {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_with_two_decimals() {
+        let of = |text| Times::parse(text).map(|times| times.map(|times| times.of(Bytes(1000)).0));
+        assert_eq!(
+            ["1", "1.5", "2.25", "1000", " none "].map(|text| of(text).unwrap()),
+            [Some(1000), Some(1500), Some(2250), Some(1_000_000), None]
+        );
+        for bad in ["", "0", "0.99", "1000.01", "1.234", "-2", "x", ".5", "1e3", "99999999999999999999"] {
+            assert!(of(bad).unwrap_err().to_string().contains("1 to 1000"), "{bad}");
+        }
+    }
 
     #[test]
     fn the_usual_folder_is_where_the_system_says_state_is_kept() {

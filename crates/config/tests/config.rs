@@ -1,7 +1,9 @@
 //! What the environment may say, and what is said back.
 
 use deepum_config::schema::VARIABLES;
-use deepum_config::{Budget, Config, EngineIn, ExecIdMode, Geometry, LogLevel, MemInfo, PolicyName, TablesIn, help};
+use deepum_config::{
+    Budget, Config, EngineIn, ExecIdMode, Geometry, LogLevel, MemInfo, PolicyName, TablesIn, Times, help,
+};
 use deepum_core::invalidate::Invalidate;
 use deepum_core::units::Bytes;
 
@@ -16,6 +18,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         ("DEEPUM", "0"),
         ("DEEPUM_POLICY", "next_block"),
         ("DEEPUM_GPU_BUDGET", "50%"),
+        ("DEEPUM_MAX_OVERSUBSCRIPTION", "2.5"),
         ("DEEPUM_HOST_BUDGET", "64GiB"),
         ("DEEPUM_DEGREE", "8"),
         ("DEEPUM_GATE", "0"),
@@ -43,6 +46,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         enabled: false,
         policy: PolicyName::NextBlock,
         gpu_budget: Budget::Percent(50),
+        most: Times::parse("2.5").unwrap(),
         host_budget: Some(Budget::Fixed(Bytes::gib(64))),
         degree: 8,
         gate: false,
