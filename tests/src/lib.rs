@@ -55,10 +55,10 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the manifest's folder has a parent")
 }
 
-/// A device as `--gpu` says it, with the driver that `DEEPUM_TEST_DRIVER` asks for: `scripts/drivers` runs the suites under each.
+/// A device as `--gpu` says it, with the driver that `TEST_DRIVER` asks for: `scripts/drivers` runs the suites under each.
 #[must_use]
 pub fn on_this_driver(spec: &str) -> String {
-    match std::env::var("DEEPUM_TEST_DRIVER") {
+    match std::env::var("TEST_DRIVER") {
         Ok(asked) if !asked.is_empty() && !spec.contains("driver=") => {
             let join = if spec.trim_start_matches("emu:").contains(':') { ',' } else { ':' };
             format!("{spec}{join}{asked}")
