@@ -96,7 +96,9 @@ pub fn value(machine: &Machine, device: DeviceId, number: i32) -> Option<i32> {
         111 => 1024,        // RESERVED_SHARED_MEMORY_PER_BLOCK
         112 => 0,           // SPARSE_CUDA_ARRAY_SUPPORTED
         113 => 1,           // READ_ONLY_HOST_REGISTER_SUPPORTED
-        114..=121 => 0,     // semaphores, memory pools, RDMA, clusters, deferred mapping: refused
+        114 => 0,           // TIMELINE_SEMAPHORE_INTEROP_SUPPORTED: refused
+        115 => 1,           // MEMORY_POOLS_SUPPORTED
+        116..=121 => 0,     // RDMA, handle types of pools, clusters, deferred mapping: refused
         122 | 123 => 1,     // CAN_USE_64_BIT_STREAM_MEM_OPS, CAN_USE_STREAM_WAIT_VALUE_NOR
         124 | 125 => 0,     // DMA_BUF_SUPPORTED, IPC_EVENT_SUPPORTED: refused
         126 => 1,           // MEM_SYNC_DOMAIN_COUNT

@@ -15,6 +15,7 @@ use crate::kernel::Modules;
 use crate::log::{LogWriter, Totals};
 use crate::machine::NoticeSink;
 use crate::pace::Pace;
+use crate::pool::Pools;
 use crate::run::Running;
 use crate::space::Space;
 use crate::stream::Streams;
@@ -50,6 +51,8 @@ pub struct State {
     pub streams: Streams<Work>,
     /// Work under way.
     pub running: Vec<Running>,
+    /// Stream-ordered pools.
+    pub pools: Pools,
     /// Events.
     pub events: Events,
     /// Devices.
@@ -111,6 +114,7 @@ impl State {
             contexts: Contexts::new(devices.clone(), &mut streams),
             streams,
             running: Vec::new(),
+            pools: Pools::new(config.devices),
             events: Events::default(),
             gpus: devices.map(|_| Gpu::default()).collect(),
             modules: Modules::new(profile.reported_compute_capability),

@@ -43,12 +43,22 @@ const SMALL_ALIGN: u64 = 512;
 pub enum Kind {
     /// Memory of one device.
     Device,
+    /// Memory of one device that a stream-ordered pool hands out ([`crate::pool`]).
+    Pool,
     /// Managed memory.
     Managed,
     /// Host memory made by us.
     Pinned,
     /// Host memory of the program, registered.
     Registered,
+}
+
+impl Kind {
+    /// Whether it is memory of one device, whoever hands it out.
+    #[must_use]
+    pub fn is_of_device(self) -> bool {
+        matches!(self, Self::Device | Self::Pool)
+    }
 }
 
 /// One allocation.
@@ -126,7 +136,7 @@ impl Space {
     fn region(&mut self, kind: Kind) -> &mut Region {
         match kind {
             Kind::Managed => &mut self.managed,
-            Kind::Device => &mut self.device,
+            Kind::Device | Kind::Pool => &mut self.device,
             Kind::Pinned | Kind::Registered => &mut self.pinned,
         }
     }
@@ -134,7 +144,7 @@ impl Space {
     fn back(kind: Kind, data: bool, start: u64, len: u64) -> CuResult<Backing> {
         let map = |at, access| Mapping::fixed(at, len, access).map_err(|_| CuError::OutOfMemory);
         Ok(match kind {
-            Kind::Device => Backing { _at: map(start, false)?, _shadow: Some(map(start + SHADOW, true)?) },
+            Kind::Device | Kind::Pool => Backing { _at: map(start, false)?, _shadow: Some(map(start + SHADOW, true)?) },
             Kind::Managed if data => Backing { _at: map(start, true)?, _shadow: Some(map(start + SHADOW, true)?) },
             _ => Backing { _at: map(start, true)?, _shadow: None },
         })
@@ -176,10 +186,15 @@ impl Space {
             (start, None, Some(AddrRange::new(DevAddr(start), Bytes(len))))
         };
         let made =
-            Allocation { range: AddrRange::new(DevAddr(start), len), kind, device, id: self.next_id, flags, slab };
-        self.next_id += 1;
+            Allocation { range: AddrRange::new(DevAddr(start), len), kind, device, id: self.name(), flags, slab };
         self.live.insert(start, made);
         Ok((made, extent))
+    }
+
+    /// A number that no allocation had.
+    pub fn name(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
     }
 
     /// Length and alignment of address space for an allocation that shares nothing.
@@ -200,8 +215,7 @@ impl Space {
         if self.live.range(..range.end().0).next_back().is_some_and(|(_, a)| overlaps(a)) {
             return Err(CuError::HostMemoryAlreadyRegistered);
         }
-        let made = Allocation { range, kind: Kind::Registered, device, id: self.next_id, flags, slab: None };
-        self.next_id += 1;
+        let made = Allocation { range, kind: Kind::Registered, device, id: self.name(), flags, slab: None };
         self.live.insert(range.start.0, made);
         Ok(made)
     }
