@@ -1,6 +1,6 @@
 //! Memory that stays device memory although it is large, and calls that managed memory cannot follow: each said once.
 //!
-//! Stream-ordered pools and virtual memory management have no managed form, so their memory cannot exceed the GPU. Managed
+//! Virtual memory management has no managed form, so its memory cannot exceed the GPU. Managed
 //! memory cannot be exported to another process. A reset of the GPU takes everything away under us and ends our help.
 
 use crate::abi::{Dev, DevPtr, Ptr, SUCCESS, Status};
@@ -9,25 +9,12 @@ use crate::{log, registry, stage};
 use deepum_core::units::DevAddr;
 
 when_over! {
-    /// Pool memory.
-    Pool(*mut DevPtr, usize, Ptr) => pool;
-    /// Of a pool that the program names.
-    FromPool(*mut DevPtr, usize, Ptr, Ptr) => pool;
     /// Physical memory to be mapped by the program.
     Vmm(*mut u64, usize, Ptr, u64) => vmm;
     /// `cudaDeviceReset`.
     Reset() => reset;
     /// `cuDevicePrimaryCtxReset`.
     DriverReset(Dev) => reset;
-}
-
-fn pool(status: Status) {
-    if status == SUCCESS {
-        log::once!(
-            "memory of stream-ordered pools (cudaMallocAsync; PyTorch: backend:cudaMallocAsync) stays device memory and cannot \
-             exceed the GPU"
-        );
-    }
 }
 
 fn vmm(status: Status) {

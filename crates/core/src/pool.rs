@@ -28,11 +28,6 @@ const SHARED_SLAB: Bytes = Bytes::mib(20);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamKey(pub u64);
 
-impl StreamKey {
-    /// Of memory whose stream is gone: nobody's number.
-    pub const GONE: Self = Self(u64::MAX);
-}
-
 /// An amount, and the most it was.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Gauge {
@@ -217,8 +212,8 @@ impl<M: Copy> Pool<M> {
             (start, piece.len) = (before, piece.len + other.len);
             self.spare.remove(&at);
         }
-        let end = start.offset(piece.len);
-        if !self.slabs.contains_key(&end)
+        while let end = start.offset(piece.len)
+            && !self.slabs.contains_key(&end)
             && let Some(other) = self.spare.get(&end).filter(|other| other.freed.is_none())
         {
             piece.len += other.len;
@@ -233,11 +228,11 @@ impl<M: Copy> Pool<M> {
         self.spare.values().filter_map(|piece| piece.freed.map(|(by, _)| by)).collect()
     }
 
-    /// What `stream` freed has another mark from now on, and is no stream's own: its number may come to mean another stream.
-    pub fn orphan(&mut self, stream: StreamKey, mark: M) {
-        for piece in self.spare.values_mut() {
-            if piece.freed.is_some_and(|(by, _)| by == stream) {
-                piece.freed = Some((StreamKey::GONE, mark));
+    /// What `old` freed was freed by `new`: the old number may come to mean another stream.
+    pub fn rename(&mut self, old: StreamKey, new: StreamKey) {
+        for (by, _) in self.spare.values_mut().filter_map(|piece| piece.freed.as_mut()) {
+            if *by == old {
+                *by = new;
             }
         }
     }
@@ -266,23 +261,16 @@ impl<M: Copy> Pool<M> {
         }
     }
 
+    /// Every slab.
+    pub fn slabs(&self) -> impl Iterator<Item = AddrRange> {
+        self.slabs.iter().map(|(&start, slab)| AddrRange::new(start, slab.len))
+    }
+
     /// The block that `at` lies in.
     #[must_use]
     pub fn block(&self, at: DevAddr) -> Option<AddrRange> {
         let (&start, &len) = self.live.range(..=at).next_back()?;
         Some(AddrRange::new(start, len)).filter(|block| block.contains(at))
-    }
-
-    /// Whether a slab of this pool holds `at`.
-    #[must_use]
-    pub fn holds(&self, at: DevAddr) -> bool {
-        self.slabs.range(..=at).next_back().is_some_and(|(&start, slab)| AddrRange::new(start, slab.len).contains(at))
-    }
-
-    /// Whether no block is handed out.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.live.is_empty()
     }
 }
 

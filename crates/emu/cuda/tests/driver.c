@@ -713,6 +713,14 @@ static void pools(void) {
     CHECK(cuMemPoolCreate(&own, &properties) == 801);
     properties.where = 1, properties.id = 7;
     CHECK(cuMemPoolCreate(&own, &properties) == 101);
+    /* A context's end is not theirs. */
+    F(R, cuDevicePrimaryCtxReset, 11000, int);
+    OK(cuMemAllocAsync(&x, 64, 0));
+    OK(cuDevicePrimaryCtxReset(0));
+    OK(cuMemFreeAsync(x, 0));
+    OK(cuCtxSynchronize());
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all);
     /* Its own device reaches it, and nobody else does. */
     pool_access access = {1, 0, 3};
     int location[2] = {1, 0};

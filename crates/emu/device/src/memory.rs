@@ -114,14 +114,14 @@ impl Call<'_> {
         self.trim_pools()
     }
 
-    /// Ends all memory and every stream of `device`, once its work is done.
+    /// Ends all memory but that of pools, and every stream, of `device`, once its work is done.
     ///
     /// # Errors
     /// If a kernel died, or the process ends.
     pub fn reset(&mut self, device: DeviceId) -> CuResult {
         self.synchronize(device)?;
-        self.state.pools.forget(device);
-        for allocation in self.state.space.of(device) {
+        // Memory of pools is not the context's (CUDA runtime API reference, `cudaDeviceReset`).
+        for allocation in self.state.space.of(device).into_iter().filter(|a| a.kind != Kind::Pool) {
             self.release(allocation.range.start, &[allocation.kind])?;
         }
         let state = &mut *self.state;

@@ -134,13 +134,6 @@ impl Pools {
         Ok(())
     }
 
-    /// The memory of `device` is gone, and with it what its pools took.
-    pub fn forget(&mut self, device: DeviceId) {
-        for pool in self.all.values_mut().filter(|pool| pool.device == device) {
-            (pool.books, pool.ids) = (Pool::default(), BTreeMap::new());
-        }
-    }
-
     /// The pool that handed out a block at `start`.
     fn of_block(&mut self, start: DevAddr) -> Option<&mut MemPool> {
         self.all.values_mut().find(|pool| pool.books.block(start).is_some_and(|block| block.start == start))
