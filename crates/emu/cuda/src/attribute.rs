@@ -88,7 +88,8 @@ pub fn value(machine: &Machine, device: DeviceId, number: i32) -> Option<i32> {
         98 => 0,                                    // CAN_FLUSH_REMOTE_WRITES
         99 => 1,                                    // HOST_REGISTER_SUPPORTED
         100 | 101 => 0,     // PAGEABLE_..._HOST_PAGE_TABLES, DIRECT_MANAGED_MEM_ACCESS_FROM_HOST
-        102..=105 => 0,     // VIRTUAL_MEMORY_MANAGEMENT and its handle types: refused
+        102 => 1,           // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        103..=105 => 0,     // and its handle types: exports are refused
         106 => 32,          // MAX_BLOCKS_PER_MULTIPROCESSOR
         107 | 108 => 0,     // GENERIC_COMPRESSION, MAX_PERSISTING_L2_CACHE_SIZE
         109 => 134_213_632, // MAX_ACCESS_POLICY_WINDOW_SIZE

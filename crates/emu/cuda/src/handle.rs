@@ -9,6 +9,7 @@ use deepum_emu_device::error::{CuError, CuResult};
 use deepum_emu_device::kernel::{KernelId, ModuleId};
 use deepum_emu_device::pool::PoolId;
 use deepum_emu_device::stream::StreamId;
+use deepum_emu_device::vmm::PhysicalId;
 
 const TAG_SHIFT: u32 = 40;
 
@@ -52,6 +53,8 @@ handles! {
     Function = 0xC5: KernelId, KernelId, |k| k.0;
     /// `CUmemoryPool`.
     MemoryPool = 0xC6: PoolId, PoolId, |p| p.0;
+    /// `CUmemGenericAllocationHandle`.
+    Physical = 0xC7: PhysicalId, PhysicalId, |p| p.0;
 }
 
 impl Context {

@@ -733,6 +733,101 @@ static void pools(void) {
     CHECK(value == 0);
 }
 
+typedef struct { int type, handles, where, id; void *meta; unsigned char compression, rdma; unsigned short usage; char reserved[4]; } memory_properties;
+
+/* Addresses that a program reserves, and memory that it makes and maps there. */
+static void mappings(void) {
+    start();
+    F(R, cuMemAddressReserve, 10020, Ptr *, size_t, size_t, Ptr, uint64_t);
+    F(R, cuMemAddressFree, 10020, Ptr, size_t);
+    F(R, cuMemCreate, 10020, H *, size_t, memory_properties *, uint64_t);
+    F(R, cuMemRelease, 10020, H);
+    F(R, cuMemMap, 10020, Ptr, size_t, size_t, H, uint64_t);
+    F(R, cuMemUnmap, 10020, Ptr, size_t);
+    F(R, cuMemSetAccess, 10020, Ptr, size_t, pool_access *, size_t);
+    F(R, cuMemGetAccess, 10020, uint64_t *, int *, Ptr);
+    F(R, cuMemGetAllocationGranularity, 10020, size_t *, memory_properties *, int);
+    F(R, cuMemExportToShareableHandle, 10020, void *, H, int, uint64_t);
+    F(R, cuDeviceGetAttribute, 2000, int *, int, int);
+    F(R, cuMemGetInfo, 3020, size_t *, size_t *);
+    F(R, cuMemFree, 3020, Ptr);
+    F(R, cuMemsetD8, 3020, Ptr, unsigned char, size_t);
+    F(R, cuMemcpyDtoH, 3020, void *, Ptr, size_t);
+    F(R, cuPointerGetAttribute, 4000, void *, int, Ptr);
+    const size_t unit = 2 << 20;
+    memory_properties properties = {1, 1, 1, 0, 0, 0, 0, 0, {0}};
+    pool_access access = {1, 0, 3}, far = {1, 1, 3};
+    int value, here[2] = {1, 0}, there[2] = {1, 1};
+    size_t granularity, all, left, total;
+    uint64_t flags;
+    Ptr at, other;
+    H a, b, c;
+    OK(cuDeviceGetAttribute(&value, 102, 0));
+    CHECK(value == 1);
+    OK(cuDeviceGetAttribute(&value, 103, 0));
+    CHECK(value == 0);
+    OK(cuMemGetAllocationGranularity(&granularity, &properties, 0));
+    CHECK(granularity == unit && cuMemGetAllocationGranularity(&granularity, &properties, 2) == 1);
+    OK(cuMemGetInfo(&all, &total));
+    /* Far more addresses than there is memory. */
+    CHECK(cuMemAddressReserve(&at, unit + 1, 0, 0, 0) == 1 && cuMemAddressReserve(&at, unit, 3, 0, 0) == 1);
+    OK(cuMemAddressReserve(&at, (size_t)1 << 40, 0, 0, 0));
+    OK(cuMemAddressReserve(&other, unit, 4 * unit, 0, 0));
+    CHECK(other % (4 * unit) == 0);
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all);
+    CHECK(cuMemCreate(&a, unit + 1, &properties, 0) == 1 && cuMemCreate(&a, unit, &properties, 1) == 1);
+    properties.handles = 8;
+    CHECK(cuMemCreate(&a, unit, &properties, 0) == 801);
+    properties.handles = 1;
+    OK(cuMemCreate(&a, 2 * unit, &properties, 0));
+    OK(cuMemCreate(&b, unit, &properties, 0));
+    CHECK(cuMemCreate(&c, all, &properties, 0) == 2);
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(all - left == 3 * unit && cuMemExportToShareableHandle(&value, a, 1, 0) == 801);
+    CHECK(cuMemMap(at, 4 * unit, 0, a, 0) == 1 && cuMemMap(at, unit, 0, a, 0) == 801 && cuMemMap(other, 2 * unit, 0, a, 0) == 1);
+    OK(cuMemMap(at + unit, 2 * unit, 0, a, 0));
+    CHECK(cuMemMap(at + 2 * unit, unit, 0, b, 0) == 1 && cuMemMap(other, 2 * unit, 0, a, 0) == 1);
+    OK(cuMemMap(at + 3 * unit, unit, 0, b, 0));
+    /* Nobody's until access is granted, to its own device alone. */
+    CHECK(cuMemsetD8(at + unit, 1, 8) == 1 && cuMemSetAccess(at, 2 * unit, &access, 1) == 1);
+    CHECK(cuMemSetAccess(at + unit, 3 * unit, &far, 1) == 801 && cuMemsetD8(at + unit, 1, 8) == 1);
+    OK(cuMemSetAccess(at + unit, 3 * unit, &access, 1));
+    OK(cuMemGetAccess(&flags, here, at + unit));
+    CHECK(flags == 3);
+    OK(cuMemGetAccess(&flags, there, at + unit));
+    CHECK(flags == 0 && cuMemGetAccess(&flags, here, at) == 1);
+    OK(cuMemsetD8(at + unit, 7, 2 * unit));
+    OK(cuMemsetD8(at + 3 * unit, 9, unit));
+    unsigned char bytes[2];
+    OK(cuMemcpyDtoH(bytes, at + 3 * unit - 1, 2)); /* across both */
+    CHECK(bytes[0] == 7 && bytes[1] == 9);
+    OK(cuPointerGetAttribute(&value, 2, at + unit));
+    CHECK(value == 2 && cuMemFree(at + unit) == 1);
+    /* It goes when neither the handle nor the mapping is left. */
+    OK(cuMemRelease(a));
+    CHECK(cuMemRelease(a) == 1 && cuMemMap(other, 2 * unit, 0, a, 0) == 1);
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(all - left == 3 * unit && cuMemAddressFree(at, (size_t)1 << 40) == 1);
+    CHECK(cuMemUnmap(at + unit, unit) == 1);
+    OK(cuMemUnmap(at + unit, 2 * unit));
+    CHECK(cuMemsetD8(at + 3 * unit - 8, 1, 8) == 1);
+    OK(cuMemcpyDtoH(bytes, at + 4 * unit - 1, 1));
+    CHECK(bytes[0] == 9);
+    OK(cuMemUnmap(at + 3 * unit, unit));
+    CHECK(cuMemsetD8(at + 3 * unit, 1, 8) == 1);
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(all - left == unit && cuMemMap(at, unit, 0, b, 0) == 801);
+    OK(cuMemRelease(b));
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all && cuMemAddressFree(at, unit) == 1);
+    OK(cuMemAddressFree(at, (size_t)1 << 40));
+    CHECK(cuMemAddressFree(at, (size_t)1 << 40) == 1);
+    OK(cuMemCreate(&c, unit, &properties, 0));
+    OK(cuMemMap(other, unit, 0, c, 0));
+    OK(cuMemSetAccess(other, unit, &access, 1));
+}
+
 static void *thread(void *context) {
     F(R, cuCtxSetCurrent, 4000, H);
     F(R, cuMemAlloc, 3020, Ptr *, size_t);
@@ -789,7 +884,7 @@ int main(int argc, char **argv) {
     CHECK(get_proc);
     struct { const char *name; void (*run)(void); } cases[] = {
         {"devices", devices}, {"proc_address", proc_address}, {"launches", launches}, {"cooperative", cooperative}, {"killed", killed}, {"contexts", contexts},
-        {"copies", copies}, {"ranges", ranges}, {"pointers", pointers}, {"pools", pools},
+        {"copies", copies}, {"ranges", ranges}, {"pointers", pointers}, {"pools", pools}, {"mappings", mappings},
         {"streams", streams}, {"threads", threads}, {"forks", forks}, {"refused", refused},
     };
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -64,6 +64,7 @@ cases! {
     ranges with "h200:devices=2,driver=580";
     pointers with "v100-32g";
     pools with "v100-32g:devices=2,memory=1GiB";
+    mappings with "v100-32g:devices=2,memory=1GiB,data=1";
     streams with "v100-32g";
     threads with "v100-32g";
     forks with "v100-32g";

@@ -38,7 +38,7 @@ impl ByteView<'_> {
         let Some(found) = self.space.find(DevAddr(addr)) else { return (addr, len) };
         let len = len.min(found.range.end().0 - addr);
         match found.kind {
-            Kind::Device | Kind::Pool => (addr + SHADOW, len),
+            Kind::Device | Kind::Pool | Kind::Mapped => (addr + SHADOW, len),
             Kind::Managed if self.data => {
                 let block = UmBlock::containing(DevAddr(addr));
                 #[expect(clippy::cast_possible_truncation, reason = "an offset inside a block, in pages")]

@@ -32,7 +32,7 @@ impl Call<'_> {
         let Some(extent) = extent else { return Ok(made) };
         let memory = &mut self.state.memory;
         let taken = match kind {
-            Kind::Device | Kind::Pool => memory.alloc_device(device, extent.len, now),
+            Kind::Device | Kind::Pool | Kind::Mapped => memory.alloc_device(device, extent.len, now),
             Kind::Managed => memory.map_managed(extent).map(|()| now),
             Kind::Pinned | Kind::Registered => memory.alloc_host(extent.len).map(|()| now),
         };
@@ -80,7 +80,7 @@ impl Call<'_> {
         let device = gone.device;
         let Some(extent) = extent else { return Ok(()) };
         match gone.kind {
-            Kind::Device | Kind::Pool => {
+            Kind::Device | Kind::Pool | Kind::Mapped => {
                 self.state.memory.free_device(device, extent.len);
                 self.state.gpus[usize::from(device.0)].device_bytes -= extent.len;
             }
@@ -114,14 +114,16 @@ impl Call<'_> {
         self.trim_pools()
     }
 
-    /// Ends all memory but that of pools, and every stream, of `device`, once its work is done.
+    /// Ends all memory but that of pools and mapped by the program, and every stream, of `device`, once its work is done.
     ///
     /// # Errors
     /// If a kernel died, or the process ends.
     pub fn reset(&mut self, device: DeviceId) -> CuResult {
         self.synchronize(device)?;
-        // Memory of pools is not the context's (CUDA runtime API reference, `cudaDeviceReset`).
-        for allocation in self.state.space.of(device).into_iter().filter(|a| a.kind != Kind::Pool) {
+        // Memory of pools is not the context's (CUDA runtime API reference, `cudaDeviceReset`), nor, as far as is known, is what the
+        // program mapped itself.
+        let lives_on = |a: &Allocation| matches!(a.kind, Kind::Pool | Kind::Mapped);
+        for allocation in self.state.space.of(device).into_iter().filter(|a| !lives_on(a)) {
             self.release(allocation.range.start, &[allocation.kind])?;
         }
         let state = &mut *self.state;

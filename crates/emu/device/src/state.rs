@@ -20,6 +20,7 @@ use crate::run::Running;
 use crate::space::Space;
 use crate::stream::Streams;
 use crate::truth::Truth;
+use crate::vmm::Vmm;
 use crate::work::Work;
 
 /// What one device does besides streams.
@@ -53,6 +54,8 @@ pub struct State {
     pub running: Vec<Running>,
     /// Stream-ordered pools.
     pub pools: Pools,
+    /// Virtual memory management.
+    pub vmm: Vmm,
     /// Events.
     pub events: Events,
     /// Devices.
@@ -115,6 +118,7 @@ impl State {
             streams,
             running: Vec::new(),
             pools: Pools::new(config.devices),
+            vmm: Vmm::default(),
             events: Events::default(),
             gpus: devices.map(|_| Gpu::default()).collect(),
             modules: Modules::new(profile.reported_compute_capability),
