@@ -1,6 +1,7 @@
 //! Memory that stays device memory although it is large, and calls that managed memory cannot follow: each said once.
 //!
-//! Virtual memory management has no managed form, so its memory cannot exceed the GPU. Managed
+//! Virtual memory management has no managed form, so its memory cannot exceed the GPU. PyTorch has no way back from it that we could
+//! show it: it asks no attribute first, an error of `cuMemCreate` ends the program, and out-of-memory is the program's (facts 20.7). Managed
 //! memory cannot be exported to another process. A reset of the GPU takes everything away under us and ends our help.
 
 use crate::abi::{Dev, DevPtr, Ptr, SUCCESS, Status};
@@ -20,8 +21,8 @@ when_over! {
 fn vmm(status: Status) {
     if status == SUCCESS {
         log::once!(
-            "cuMemCreate memory (PyTorch: expandable_segments:True) stays device memory and cannot exceed the GPU; unset it \
-             for DeepUM to help"
+            "cuMemCreate memory (PyTorch: expandable_segments:True) stays device memory and cannot exceed the GPU; take that out \
+             of PYTORCH_ALLOC_CONF (or PYTORCH_CUDA_ALLOC_CONF) for DeepUM to help"
         );
     }
 }

@@ -32,6 +32,7 @@ use crate::{contexts, fence, launch, link, log, pt, registry, stage, streams, sy
 use deepum_core::pool::{Pool, StreamKey};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId};
 use order::{Free, Order};
+use std::collections::BTreeSet;
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -272,7 +273,7 @@ impl Pools {
             return Some(block);
         }
         if opportunistic {
-            self.pass();
+            self.pass(Some(key));
         }
         self.pool(handle)?.books.take(len, key)
     }
@@ -285,16 +286,17 @@ impl Pools {
         if order.wait(stream, &taken.behind) {
             return Some(taken.block);
         }
-        // Nobody knows any more when it is free.
-        let never = order.free_elsewhere(std::ptr::null_mut());
+        // It is lost: others may use it still, and nobody would know when they are done.
+        let never = order.never();
         pool.books.give(taken.block.start, Some(never));
         None
     }
 
-    /// What streams have passed is everybody's.
-    fn pass(&mut self) {
-        let waiting = self.all.iter().flat_map(|pool| pool.books.waiting()).collect();
+    /// What streams have passed is everybody's. Of one's `own`, who has it back anyway, nothing is asked.
+    fn pass(&mut self, own: Option<StreamKey>) {
+        let mut waiting: BTreeSet<StreamKey> = self.all.iter().flat_map(|pool| pool.books.waiting()).collect();
         self.order.keep(&waiting);
+        waiting.retain(|&key| Some(key) != own);
         self.order.look(&waiting);
         for pool in &mut self.all {
             pool.books.pass(|key, free| self.order.passed(key, free));
@@ -303,7 +305,7 @@ impl Pools {
 
     /// Slabs that nobody uses leave the books of each pool while it has more than `keep` says.
     fn shrink(&mut self, keep: impl Fn(&Ours) -> Option<Bytes>) -> Vec<AddrRange> {
-        self.pass();
+        self.pass(None);
         let gone = self.all.iter_mut().filter_map(|pool| Some(pool.books.shrink(keep(pool)?))).flatten().collect();
         self.all.retain(|pool| pool.handle.is_some() || pool.books.reserved.now > Bytes::ZERO);
         gone

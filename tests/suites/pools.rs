@@ -73,6 +73,11 @@ fn four_times_what_the_gpu_holds_is_out_of_memory_without_the_shim_alone() {
     assert_eq!(said.matches("out-of-memory").count(), 1, "{said}");
 }
 
+/// The variable that asks PyTorch for another allocator.
+fn conf(torch: Torch) -> &'static str {
+    if torch == Torch::Cu13 { "PYTORCH_ALLOC_CONF" } else { "PYTORCH_CUDA_ALLOC_CONF" }
+}
+
 /// As in `tensors.rs`.
 const OFF: Way = Way {
     name: "off",
@@ -104,8 +109,7 @@ fn tensors_of_a_pool_are_the_same_bits_whatever_is_thrown_away() {
 
 /// GPT-2, small, needs more than 400 MiB.
 fn gpt2(torch: Torch, gpu: &str) -> Script {
-    let conf = if torch == Torch::Cu13 { "PYTORCH_ALLOC_CONF" } else { "PYTORCH_CUDA_ALLOC_CONF" };
-    Script::new(torch, &["language_model.py", "gpt2"]).gpu(gpu).env(conf, "backend:cudaMallocAsync")
+    Script::new(torch, &["language_model.py", "gpt2"]).gpu(gpu).env(conf(torch), "backend:cudaMallocAsync")
 }
 
 #[test]
@@ -131,9 +135,8 @@ fn pytorch_trains_on_stream_ordered_memory_that_exceeds_the_gpu() {
 #[test]
 fn what_pytorch_says_of_its_memory_is_what_there_is() {
     for torch in [Torch::Cu13, Torch::Cu12] {
-        let conf = if torch == Torch::Cu13 { "PYTORCH_ALLOC_CONF" } else { "PYTORCH_CUDA_ALLOC_CONF" };
         let stats = |on: &str, gpu: &str| {
-            let script = Script::new(torch, &["pool_memory.py"]).gpu(gpu).env(conf, "backend:cudaMallocAsync");
+            let script = Script::new(torch, &["pool_memory.py"]).gpu(gpu).env(conf(torch), "backend:cudaMallocAsync");
             let run = script.env("DEEPUM", on).without_status().run();
             let said = String::from_utf8_lossy(&run.output.stderr);
             assert!(run.output.status.success(), "{torch:?}: {said}");
@@ -142,5 +145,35 @@ fn what_pytorch_says_of_its_memory_is_what_there_is() {
         let with = stats("1", "emu:v100-32g");
         assert_eq!(with, stats("0", "emu:v100-32g"), "{torch:?}");
         assert_eq!(with, stats("1", "emu:v100-32g:memory=100MiB"), "{torch:?}");
+    }
+}
+
+/// They stay device memory: where they fit, it trains; where they do not, it is told which setting is in the way, and PyTorch says what it says without
+/// the shim.
+#[test]
+fn expandable_segments_stay_device_memory_and_one_line_says_so() {
+    for torch in [Torch::Cu13, Torch::Cu12] {
+        let script = |gpu| {
+            Script::new(torch, &["language_model.py", "gpt2"]).gpu(gpu).env(conf(torch), "expandable_segments:True")
+        };
+        let line = |stderr: &[u8]| {
+            let said = String::from_utf8_lossy(stderr).into_owned();
+            let ours: Vec<&str> = said.lines().filter(|line| line.starts_with("deepum: ")).collect();
+            assert!(ours.len() == 1 && ours[0].contains("expandable_segments:True"), "{torch:?}: {said}");
+            said
+        };
+        let run = script("emu:v100-32g").run();
+        line(&run.assert_clean().output.stderr);
+        // What libraries allocate beside PyTorch is no segment of its.
+        assert!(run.device.totals.peak_managed < 16 << 20, "{:?}", run.device.totals);
+        assert!(run.device.totals.device_bytes > 400 << 20);
+
+        let small = "emu:v100-32g:memory=400MiB";
+        let with = script(small).without_status().run();
+        let said = line(&with.output.stderr);
+        assert!(!with.output.status.success() && said.contains("OutOfMemoryError"), "{torch:?}: {said}");
+        let plain = script(small).env("DEEPUM", "0").without_status().run();
+        let said = String::from_utf8_lossy(&plain.output.stderr);
+        assert!(!plain.output.status.success() && said.contains("OutOfMemoryError"), "{torch:?}: {said}");
     }
 }

@@ -25,6 +25,9 @@ pub struct Free(u64);
 /// From here down are the numbers of streams that cannot be named any more; no other stream's are as high.
 const UNNAMED: u64 = u64::MAX;
 
+/// Events of one stream that are kept.
+const EVENTS: usize = 8;
+
 /// Streams that freed something.
 pub struct Order {
     next: u64,
@@ -103,6 +106,10 @@ impl Order {
         let line = self.line(key);
         line.last = free;
         line.events.extend(behind(stream).map(|event| (free, event)));
+        // The later ones say more.
+        while line.events.len() > EVENTS {
+            line.events.pop_front();
+        }
         (key, free)
     }
 
@@ -110,6 +117,11 @@ impl Order {
     pub fn free_elsewhere(&mut self, stream: Ptr) -> (StreamKey, Free) {
         let key = self.no_name();
         self.free_of_thread(key, stream)
+    }
+
+    /// A free of which nobody will ever know that it was passed.
+    pub fn never(&mut self) -> (StreamKey, Free) {
+        (self.no_name(), self.number())
     }
 
     fn number(&mut self) -> Free {

@@ -31,6 +31,11 @@ const _: () = assert!(size_of::<Properties>() == 32);
 impl Properties {
     /// Pinned memory of a device, plain but for a handle that may be a file descriptor.
     fn check(self) -> CuResult<deepum_core::units::DeviceId> {
+        /// `CU_MEM_HANDLE_TYPE_FABRIC`, for which a machine needs IMEX channels (driver API reference, `cuMemCreate`).
+        const FABRIC: c_int = 8;
+        if self.handles == FABRIC {
+            return Err(CuError::NotPermitted);
+        }
         let plain = self.kind == 1 && matches!(self.handles, 0 | 1);
         if !plain || self.compression != 0 || self.rdma != 0 || self.usage != 0 {
             return Err(CuError::NotSupported);

@@ -777,7 +777,9 @@ static void mappings(void) {
     OK(cuMemGetInfo(&left, &total));
     CHECK(left == all);
     CHECK(cuMemCreate(&a, unit + 1, &properties, 0) == 1 && cuMemCreate(&a, unit, &properties, 1) == 1);
-    properties.handles = 8;
+    properties.handles = 8; /* no fabric here */
+    CHECK(cuMemCreate(&a, unit, &properties, 0) == 800);
+    properties.handles = 2;
     CHECK(cuMemCreate(&a, unit, &properties, 0) == 801);
     properties.handles = 1;
     OK(cuMemCreate(&a, 2 * unit, &properties, 0));
