@@ -80,6 +80,25 @@ pub struct TorchDevice {
     pub index: i8,
 }
 
+/// `CUmemPoolProps`; what follows is not read.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct PoolProperties {
+    pub allocation: c_int,
+    pub handles: c_int,
+    /// Kind and number.
+    pub location: [c_int; 2],
+    pub security: Ptr,
+    pub max: usize,
+}
+
+impl PoolProperties {
+    /// Whether it is memory of one device, pinned there, that no other process can be given.
+    pub fn is_plain(&self) -> bool {
+        (self.allocation, self.handles, self.location[0]) == (1, 0, 1)
+    }
+}
+
 /// `CUlaunchParameter` tags of the `extra` argument of a driver launch.
 pub const PARAM_END: usize = 0;
 /// The next word is the address of the packed parameters.

@@ -2,8 +2,8 @@
 //!
 //! Large device allocations are made as managed ones, rounded up to whole UM blocks. What stays device memory: small
 //! allocations (they would share UM blocks, facts 4.6), those of communication libraries (which export or pin them),
-//! and those made during a graph capture. Stream-ordered pools and virtual memory management have no managed form; they pass
-//! through ([`crate::kept`]).
+//! and those made during a graph capture. Memory of stream-ordered pools is handed out of large allocations of ours ([`crate::pools`]);
+//! virtual memory management has no managed form and passes through ([`crate::kept`]).
 //!
 //! Not here: which allocations live, and whether one more may be promised ([`crate::registry`]).
 
@@ -30,13 +30,18 @@ fn count(counter: ShimCounter) {
     }
 }
 
+/// Memory stays what it would be without us.
+pub fn count_kept() {
+    count(ShimCounter::AllocationsKept);
+}
+
 /// Whether an allocation is to stay device memory. `caller` is the return address of the allocating call.
 fn stays_device_memory(bytes: Bytes, caller: usize) -> bool {
     bytes < LARGE || launch::capturing() || is_communication_library(caller)
 }
 
-/// NCCL, NVSHMEM and UCX export or pin what they allocate.
-fn is_communication_library(caller: usize) -> bool {
+/// NCCL, NVSHMEM and UCX export or pin what they allocate. `caller` is the return address of the allocating call.
+pub fn is_communication_library(caller: usize) -> bool {
     const PREFIXES: [&[u8]; 7] =
         [b"libnccl", b"libnvshmem", b"nvshmem_", b"libucp.so", b"libuct.so", b"libucs.so", b"libucc"];
     file_of(caller as *const _).is_some_and(|(file, _)| PREFIXES.iter().any(|prefix| file.starts_with(prefix)))
@@ -82,37 +87,24 @@ impl Door for Driver {
     }
 }
 
-/// An allocation of `bytes`: managed, and handed to `put`, or as it was by `device`.
-fn allocate<D: Door>(bytes: Bytes, caller: usize, put: impl FnOnce(DevPtr), device: impl FnOnce() -> Status) -> Status {
-    /// More than any address space has.
-    const IMPOSSIBLE: usize = 1 << 62;
-    let len = bytes.round_up_to_blocks();
-    // Past the address space nothing is worth a second thought: the driver words the error.
-    if stays_device_memory(bytes, caller) || bytes > Bytes(1 << 46) {
-        count(ShimCounter::AllocationsKept);
-        return device();
-    }
-    D::make_context();
-    link::start();
-    if !stage::ready() {
-        return device();
+/// What became of a wish for managed memory.
+pub enum Granted {
+    /// It is there.
+    At(DevAddr),
+    /// More than may be promised.
+    TooMuch,
+    /// The driver has no more.
+    Full,
+    /// The driver makes none.
+    Cannot(Option<Status>),
+}
+
+/// `len` bytes of managed memory, which are whole UM blocks, where they may be promised.
+pub fn managed_memory<D: Door>(len: Bytes) -> Granted {
+    if !fits(len) {
+        return Granted::TooMuch;
     }
     let mut address = 0;
-    if !fits(len) {
-        count(ShimCounter::AllocationsRefused);
-        let most = opt::config().most.map_or(String::new(), |times| {
-            format!(", or is more than {times} times what may be filled of it (DEEPUM_MAX_OVERSUBSCRIPTION)")
-        });
-        log::once!(
-            "{len} more managed memory fits neither on the GPU nor, with the {} in use, in the host memory that may be used \
-             ({}){most}: the program gets CUDA's out-of-memory",
-            managed(),
-            host_allowance().unwrap_or(Bytes::ZERO)
-        );
-        // Asked for what cannot be, CUDA says so in each of its ways: also as the runtime's last error.
-        D::managed(IMPOSSIBLE, &mut address);
-        return OUT_OF_MEMORY;
-    }
     match D::managed(usize::try_from(len.0).unwrap_or(usize::MAX), &mut address) {
         Some(SUCCESS) => {
             if address % UmBlock::SIZE.0 != 0 {
@@ -122,11 +114,55 @@ fn allocate<D: Door>(bytes: Bytes, caller: usize, put: impl FnOnce(DevPtr), devi
             let whole = address % UmBlock::SIZE.0 == 0;
             adopt(DevAddr(address), len, if whole { Contents::Unknown } else { Contents::Program });
             log::debug(|| format!("{len} of managed memory at {address:#x}"));
-            put(address);
+            Granted::At(DevAddr(address))
+        }
+        Some(OUT_OF_MEMORY) => Granted::Full,
+        failed => Granted::Cannot(failed),
+    }
+}
+
+/// The program hears that there is no more memory, although the driver would give it some.
+pub fn refuse(len: Bytes) {
+    count(ShimCounter::AllocationsRefused);
+    let most = opt::config().most.map_or(String::new(), |times| {
+        format!(", or is more than {times} times what may be filled of it (DEEPUM_MAX_OVERSUBSCRIPTION)")
+    });
+    log::once!(
+        "{len} more managed memory fits neither on the GPU nor, with the {} in use, in the host memory that may be used \
+         ({}){most}: the program gets CUDA's out-of-memory",
+        managed(),
+        host_allowance().unwrap_or(Bytes::ZERO)
+    );
+}
+
+/// An allocation of `bytes`: managed, and handed to `put`, or as it was by `device`.
+fn allocate<D: Door>(bytes: Bytes, caller: usize, put: impl FnOnce(DevPtr), device: impl FnOnce() -> Status) -> Status {
+    /// More than any address space has.
+    const IMPOSSIBLE: usize = 1 << 62;
+    // Past the address space nothing is worth a second thought: the driver words the error.
+    if stays_device_memory(bytes, caller) || bytes > Bytes(1 << 46) {
+        count_kept();
+        return device();
+    }
+    D::make_context();
+    link::start();
+    if !stage::ready() {
+        return device();
+    }
+    let len = bytes.round_up_to_blocks();
+    match managed_memory::<D>(len) {
+        Granted::At(address) => {
+            put(address.0);
             SUCCESS
         }
-        Some(OUT_OF_MEMORY) => OUT_OF_MEMORY,
-        failed => {
+        Granted::TooMuch => {
+            refuse(len);
+            // Asked for what cannot be, CUDA says so in each of its ways: also as the runtime's last error.
+            D::managed(IMPOSSIBLE, &mut 0);
+            OUT_OF_MEMORY
+        }
+        Granted::Full => OUT_OF_MEMORY,
+        Granted::Cannot(failed) => {
             let status = device();
             // Where there is no device memory either, the error is the program's, and nothing is lost with us.
             if status == SUCCESS {
@@ -134,7 +170,7 @@ fn allocate<D: Door>(bytes: Bytes, caller: usize, put: impl FnOnce(DevPtr), devi
                     "the driver makes no managed memory ({}): this allocation and those like it stay device memory",
                     failed.map_or("no such function".to_owned(), |status| format!("error {status}"))
                 );
-                count(ShimCounter::AllocationsKept);
+                count_kept();
             }
             status
         }

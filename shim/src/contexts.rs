@@ -26,6 +26,11 @@ fn note() {
     }
 }
 
+/// Whether there are, or were, others.
+pub fn others() -> bool {
+    OTHERS.load(Ordering::Relaxed)
+}
+
 /// The page was made: notes there that there are other contexts, if so.
 pub fn noted() {
     fence(Ordering::SeqCst);

@@ -14,7 +14,7 @@
 //! Not here: `dlvsym`, which nobody reaches CUDA by.
 
 use crate::abi::{Ptr, SUCCESS, Status};
-use crate::fence::ours;
+use crate::fence::anywhere;
 use crate::interpose::Entry;
 use crate::real::{Lib, genuine, real_dlsym, real_dlsym_address};
 use crate::symbols;
@@ -62,7 +62,7 @@ unsafe extern "C" fn answer(handle: *mut c_void, name: *const c_char) -> Answer 
     // SAFETY: dlsym's contract: a C string.
     let name = unsafe { CStr::from_ptr(name) };
     let Some(entry) = entry(name) else { return go_on };
-    let found = ours(|| {
+    let found = anywhere(|| {
         let (ours, genuine) = ((entry.ours)() as *mut c_void, (entry.genuine)());
         // Behind our own look-ups, so that dlerror speaks of the program's.
         let found = real_dlsym(handle, name);

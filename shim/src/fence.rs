@@ -47,9 +47,17 @@ pub fn here<R>(f: impl FnOnce(&Here) -> R) -> R {
 /// panics, which turns the shim off. The first call, ever, finds out whether the shim is to be on.
 #[inline]
 pub fn ours<R>(f: impl FnOnce() -> R) -> Option<R> {
-    if stage::is_off() || here(|h| h.inside.replace(true)) {
+    if here(|h| h.inside.get()) { None } else { anywhere(f) }
+}
+
+/// As [`ours`], also where our code is running: for look-ups. The runtime, called by us, may be setting itself up, and is to have our functions
+/// for good as if the program had called it.
+#[inline]
+pub fn anywhere<R>(f: impl FnOnce() -> R) -> Option<R> {
+    if stage::is_off() {
         return None;
     }
+    let inside = here(|h| h.inside.replace(true));
     // SAFETY: errno's address is valid for this thread as long as it runs.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
@@ -57,7 +65,7 @@ pub fn ours<R>(f: impl FnOnce() -> R) -> Option<R> {
     let out = catch_unwind(AssertUnwindSafe(|| stage::ready().then(f)));
     // SAFETY: as above.
     unsafe { *errno = before };
-    here(|h| h.inside.set(false));
+    here(|h| h.inside.set(inside));
     // What there was to say, the panic hook has said. A panic's payload may panic again when dropped.
     out.map_err(std::mem::forget).ok().flatten()
 }
@@ -83,6 +91,7 @@ mod tests {
     #[test]
     fn our_code_runs_one_level_deep_keeps_errno_and_may_panic_once() {
         assert_eq!(ours(|| ours(|| 1)), Some(None));
+        assert_eq!(ours(|| (anywhere(|| ours(|| 1)), here(|h| h.inside.get()))), Some((Some(None), true)));
         assert_eq!(ours(|| 2), Some(2));
 
         // SAFETY: errno's address is valid for this thread as long as it runs.

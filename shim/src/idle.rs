@@ -17,7 +17,7 @@
 use crate::abi::{Dev, Ptr, SUCCESS, Status};
 use crate::launch::{captures, capturing};
 use crate::real::genuine;
-use crate::{link, names, page, progress, streams};
+use crate::{link, names, page, pools, progress, streams};
 use deepum_core::units::{DeviceId, LaunchSeq, StreamSlot};
 use deepum_protocol::inflight::InFlight;
 use deepum_protocol::page::SLOTS;
@@ -101,6 +101,7 @@ pub struct Destroy;
 impl Destroy {
     /// What it still has to do is followed by its progress, and it is not asked about any more.
     pub unsafe fn before(stream: Ptr) -> Option<()> {
+        pools::hooks::stream_gone(stream);
         let (ring, slots) = (link::ring()?, page::in_flight()?);
         let of_this = |&(slot, _): &(StreamSlot, LaunchSeq)| streams::handle(slot).is_some_and(|(of, _)| of == stream);
         // It may be one of the program's mistakes.
@@ -141,6 +142,7 @@ macro_rules! contexts {
             /// Its modules are gone, too.
             pub fn after((): (), status: Status) {
                 names::Unload::after((), status);
+                pools::hooks::context_gone();
             }
         }
     )*};

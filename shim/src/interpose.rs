@@ -1,10 +1,13 @@
 //! A row of the table becomes an exported function, a slot for the genuine one, and an entry of `TABLE`.
 //!
-//! Three kinds of row:
+//! Five kinds of row:
 //!
 //! - `watch` looks at a call the program makes anyway. The mechanism, not the hook, makes the call: exactly once, with the
 //!   program's arguments. The hook has `before(args…) -> Option<Note>` and `after(Note, result)`.
+//! - `free` is `watch` for a function that may be given memory that is ours alone, of which the driver knows nothing. The hook has
+//!   `ours(genuine, args…) -> Option<result>`, which is asked first, in every stage.
 //! - `replace` may make a different call. The hook has `instead(genuine, args…) -> result`, and makes it itself.
+//! - `look_up` is `replace` for a function that hands out addresses of functions: ours are handed out wherever it is called.
 //! - `replace_by_caller` is `replace` for a function whose treatment depends on who calls it: a stub of two instructions
 //!   passes the return address along, in the first register that the arguments leave free.
 //!
@@ -86,13 +89,35 @@ macro_rules! interpose {
         }
     };
 
-    (@export replace $sym:ident ( $($a:ident : $t:ty),* ) -> $ret:ty [$missing:expr] => $hook:path; $($doc:literal)+) => {
+    (@export free $sym:ident ( $($a:ident : $t:ty),* ) -> $ret:ty [$missing:expr] => $hook:path; $($doc:literal)+) => {
         $(#[doc = $doc])+
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C-unwind" fn $sym($($a: $t),*) -> $ret {
             let Some(real) = genuine::$sym.get() else { return $missing };
             // SAFETY: the arguments are the program's own to this very function; its contract makes them usable.
-            let ret = $crate::fence::ours(|| unsafe { <$hook>::instead(real, $($a),*) });
+            if let Some(ret) = unsafe { <$hook>::ours(real, $($a),*) } {
+                return ret;
+            }
+            // SAFETY: as above.
+            let note = $crate::fence::ours(|| unsafe { <$hook>::before($($a),*) }).flatten();
+            // SAFETY: the program's own call: same symbol, same arguments, same thread.
+            let ret = unsafe { real($($a),*) };
+            if let Some(note) = note {
+                $crate::fence::ours(|| <$hook>::after(note, ret));
+            }
+            ret
+        }
+    };
+
+    (@export replace $($row:tt)*) => { interpose!(@export instead ours $($row)*); };
+    (@export look_up $($row:tt)*) => { interpose!(@export instead anywhere $($row)*); };
+    (@export instead $fence:ident $sym:ident ( $($a:ident : $t:ty),* ) -> $ret:ty [$missing:expr] => $hook:path; $($doc:literal)+) => {
+        $(#[doc = $doc])+
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C-unwind" fn $sym($($a: $t),*) -> $ret {
+            let Some(real) = genuine::$sym.get() else { return $missing };
+            // SAFETY: the arguments are the program's own to this very function; its contract makes them usable.
+            let ret = $crate::fence::$fence(|| unsafe { <$hook>::instead(real, $($a),*) });
             // SAFETY: the program's own call: same symbol, same arguments, same thread.
             ret.unwrap_or_else(|| unsafe { real($($a),*) })
         }

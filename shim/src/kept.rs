@@ -1,6 +1,7 @@
 //! Memory that stays device memory although it is large, and calls that managed memory cannot follow: each said once.
 //!
-//! Stream-ordered pools and virtual memory management have no managed form, so their memory cannot exceed the GPU. Managed
+//! Virtual memory management has no managed form, so its memory cannot exceed the GPU. PyTorch has no way back from it that we could
+//! show it: it asks no attribute first, an error of `cuMemCreate` ends the program, and out-of-memory is the program's (facts 20.7). Managed
 //! memory cannot be exported to another process. A reset of the GPU takes everything away under us and ends our help.
 
 use crate::abi::{Dev, DevPtr, Ptr, SUCCESS, Status};
@@ -9,10 +10,6 @@ use crate::{log, registry, stage};
 use deepum_core::units::DevAddr;
 
 when_over! {
-    /// Pool memory.
-    Pool(*mut DevPtr, usize, Ptr) => pool;
-    /// Of a pool that the program names.
-    FromPool(*mut DevPtr, usize, Ptr, Ptr) => pool;
     /// Physical memory to be mapped by the program.
     Vmm(*mut u64, usize, Ptr, u64) => vmm;
     /// `cudaDeviceReset`.
@@ -21,20 +18,11 @@ when_over! {
     DriverReset(Dev) => reset;
 }
 
-fn pool(status: Status) {
-    if status == SUCCESS {
-        log::once!(
-            "memory of stream-ordered pools (cudaMallocAsync; PyTorch: backend:cudaMallocAsync) stays device memory and cannot \
-             exceed the GPU"
-        );
-    }
-}
-
 fn vmm(status: Status) {
     if status == SUCCESS {
         log::once!(
-            "cuMemCreate memory (PyTorch: expandable_segments:True) stays device memory and cannot exceed the GPU; unset it \
-             for DeepUM to help"
+            "cuMemCreate memory (PyTorch: expandable_segments:True) stays device memory and cannot exceed the GPU; take that out \
+             of PYTORCH_ALLOC_CONF (or PYTORCH_CUDA_ALLOC_CONF) for DeepUM to help"
         );
     }
 }

@@ -10,7 +10,7 @@
 //! 6. After warm-up the launch path takes no lock and allocates nothing, unless what the program does is recorded ([`record`]).
 //!
 //! Reading order: [`symbols`] is the list of everything we touch; [`interpose`] makes a row of it an exported function;
-//! [`launch`], [`alloc`], [`query`] and [`pt`] are what happens then; [`link`] is where it goes.
+//! [`launch`], [`alloc`], [`pools`], [`query`] and [`pt`] are what happens then; [`link`] is where it goes.
 
 #![cfg_attr(test, allow(dead_code, reason = "unit tests do not export, so nothing calls what is exported"))]
 
@@ -38,6 +38,7 @@ mod names;
 mod ops;
 mod opt;
 mod page;
+mod pools;
 mod progress;
 mod pt;
 mod query;

@@ -8,6 +8,8 @@
 //! flight, which takes at most one call of the driver; and none begins until it is taken back. The record that goes with
 //! it tells the engine what to think of; a record that is dropped makes nothing unsafe.
 //!
+//! Blocks of stream-ordered pools are PT blocks, too, and known from the calls that make and end them ([`crate::pools`]).
+//!
 //! Invariants: a PT block holds its UM blocks exactly once while it is active, whatever the reports say: the table of
 //! active ones decides. Words and records change under one lock, so both tell the same order; launches never take it.
 
@@ -43,25 +45,38 @@ impl Report {
         let device = DeviceId(u8::try_from(device.index).ok().filter(|_| device_is_cuda(device))?);
         if size != 0 && registry::map().find(addr).is_some() {
             link::ring()?.shared().add(ShimCounter::PtBlockNotices, 1);
-            let range = AddrRange::new(addr, Bytes(size.unsigned_abs()));
-            let mut active = active();
-            if let Some(outs) = page::hand_outs() {
-                if size > 0 {
-                    hand_out(&mut active, &outs, range, device);
-                } else {
-                    take_back(&mut active, &outs, addr);
-                }
-            }
-            let ring = link::ring()?;
-            if ring.shared().mode() != Mode::Off {
-                ring.push(device, &Record::PtBlock { range, active: size > 0 });
-            }
-            record::pt_block(device, range, size > 0);
+            report(AddrRange::new(addr, Bytes(size.unsigned_abs())), device, size > 0);
         }
         None
     }
     /// Nothing more.
     pub fn after((): (), (): ()) {}
+}
+
+/// A block of a pool of ours holds what a tensor holds, before the program has it.
+pub fn came(block: AddrRange, device: DeviceId) {
+    report(block, device, true);
+}
+
+/// The program gave a block of a pool of ours back; all its users were issued.
+pub fn gone(block: AddrRange, device: DeviceId) {
+    report(block, device, false);
+}
+
+fn report(range: AddrRange, device: DeviceId, holds: bool) {
+    let mut active = active();
+    if let Some(outs) = page::hand_outs() {
+        if holds {
+            hand_out(&mut active, &outs, range, device);
+        } else {
+            take_back(&mut active, &outs, range.start);
+        }
+    }
+    let Some(ring) = link::ring() else { return };
+    if ring.shared().mode() != Mode::Off {
+        ring.push(device, &Record::PtBlock { range, active: holds });
+    }
+    record::pt_block(device, range, holds);
 }
 
 fn device_is_cuda(device: TorchDevice) -> bool {

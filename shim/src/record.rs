@@ -177,12 +177,13 @@ pub struct Waiting {
 
 impl Waiting {
     /// Where programs are recorded. A wait inside a copy is the copy's.
-    fn begin(stream: Option<(Ptr, bool)>) -> Option<Self> {
+    pub fn begin(stream: Option<(Ptr, bool)>) -> Option<Self> {
         let begun = begin()?;
         here(|h| h.copy_frame.get() == 0).then_some(Self { begun, stream })
     }
 
-    fn end(self) {
+    /// It is over.
+    pub fn end(self) {
         let Some(recorder) = recorder::get() else { return };
         let device = link::current_device();
         let place = self.stream.and_then(|(stream, per_thread)| streams::place(device, stream, per_thread));
@@ -217,10 +218,6 @@ waits! {
     StreamPerThread(stream: Ptr) => Some((stream, true));
     /// For an event, of whatever stream.
     Event(event: Ptr) => None;
-    /// For all.
-    Context() => None;
-    /// For all of a context.
-    OneContext(context: Ptr) => None;
 }
 
 /// For programs that know it: an iteration ends here, if one has begun, and the next begins.

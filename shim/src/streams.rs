@@ -17,9 +17,10 @@ use deepum_protocol::page::SLOTS;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// `cudaStreamLegacy` and `cudaStreamPerThread` as handles.
+/// `cudaStreamLegacy` as a handle.
 const LEGACY: u64 = 1;
-const PER_THREAD: u64 = 2;
+/// `cudaStreamPerThread` as a handle.
+pub const PER_THREAD: u64 = 2;
 /// Bits of a handle: handles are pointers, or one of the two above.
 const HANDLE: u64 = (1 << 47) - 1;
 const DEVICE: u32 = 47;
@@ -60,7 +61,7 @@ fn look_up(key: u64) -> Option<Place> {
 }
 
 /// One number per stream of the process; never 0.
-fn key(device: DeviceId, handle: u64, per_thread_default: bool) -> u64 {
+pub fn key(device: DeviceId, handle: u64, per_thread_default: bool) -> u64 {
     let own = match (handle, per_thread_default) {
         (0, false) | (LEGACY, _) => LEGACY,
         (0, true) | (PER_THREAD, _) => PER_THREADS | this_thread() << 8 & HANDLE | PER_THREAD,

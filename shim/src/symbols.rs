@@ -7,11 +7,13 @@
 //! compiled for per-thread default streams calls: stream 0 means another stream there.
 
 use crate::abi::{
-    Dev, DevPtr, Dim3, DriverLaunchConfig, Extent, PitchedPtr, Ptr, RuntimeLaunchConfig, Status, TorchDevice,
+    Dev, DevPtr, Dim3, DriverLaunchConfig, Extent, PitchedPtr, PoolProperties, Ptr, RuntimeLaunchConfig, Status,
+    TorchDevice,
 };
 use crate::interpose::{Entry, interpose};
+use crate::pools::hooks as pools;
 use crate::{alloc, contexts, doors, idle, kept, launch, names, ops, pt, query, record};
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 pub mod copies;
 
@@ -117,36 +119,49 @@ interpose! {
     /// As above, driver door.
     watch Cuda 6000 cuMemAllocManaged(out: *mut DevPtr, bytes: usize, flags: c_uint) -> Status [GONE] => alloc::Managed;
     /// The end of an allocation.
-    watch Cudart 0 cudaFree(ptr: DevPtr) -> Status [GONE] => alloc::Free;
+    free Cudart 0 cudaFree(ptr: DevPtr) -> Status [GONE] => pools::Free;
     /// The end of an allocation.
-    watch Cuda 3020 cuMemFree_v2(ptr: DevPtr) -> Status [GONE] => alloc::Free;
-    /// May end an allocation of `cudaMalloc`, too.
-    watch Cudart 0 cudaFreeAsync(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::FreeAsync;
+    free Cuda 3020 cuMemFree_v2(ptr: DevPtr) -> Status [GONE] => pools::Free;
+    /// In stream order; may end an allocation of `cudaMalloc`, too.
+    free Cudart 0 cudaFreeAsync(ptr: DevPtr, stream: Ptr) -> Status [GONE] => pools::FreeAsync<launch::Own>;
     /// As above, driver door.
-    watch Cuda 11020 cuMemFreeAsync(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::FreeAsync;
+    free Cuda 11020 cuMemFreeAsync(ptr: DevPtr, stream: Ptr) -> Status [GONE] => pools::FreeAsync<launch::Own>;
     /// May end an allocation of `cudaMalloc`, too.
-    watch Cudart 0 cudaFreeAsync_ptsz(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::FreeAsync;
+    free Cudart 0 cudaFreeAsync_ptsz(ptr: DevPtr, stream: Ptr) -> Status [GONE] => pools::FreeAsync<launch::PerThread>;
     /// As above, driver door.
-    watch Cuda 11020 cuMemFreeAsync_ptsz(ptr: DevPtr, stream: Ptr) -> Status [GONE] => alloc::FreeAsync;
+    free Cuda 11020 cuMemFreeAsync_ptsz(ptr: DevPtr, stream: Ptr) -> Status [GONE] => pools::FreeAsync<launch::PerThread>;
+
+    // Stream-ordered memory becomes blocks of managed memory
+
+    /// Handed out by a pool of ours.
+    replace_by_caller Cudart 0 cudaMallocAsync(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE], caller in "rcx" => pools::MallocAsync<alloc::Runtime, launch::Own>;
+    /// Of a pool that the program names.
+    replace_by_caller Cudart 0 cudaMallocFromPoolAsync(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE], caller in "r8" => pools::FromPool<alloc::Runtime, launch::Own>;
+    /// Handed out by a pool of ours, driver door.
+    replace_by_caller Cuda 11020 cuMemAllocAsync(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE], caller in "rcx" => pools::MallocAsync<alloc::Driver, launch::Own>;
+    /// Of a pool that the program names, driver door.
+    replace_by_caller Cuda 11020 cuMemAllocFromPoolAsync(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE], caller in "r8" => pools::FromPool<alloc::Driver, launch::Own>;
+    /// Handed out by a pool of ours.
+    replace_by_caller Cudart 0 cudaMallocAsync_ptsz(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE], caller in "rcx" => pools::MallocAsync<alloc::Runtime, launch::PerThread>;
+    /// Of a pool that the program names.
+    replace_by_caller Cudart 0 cudaMallocFromPoolAsync_ptsz(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE], caller in "r8" => pools::FromPool<alloc::Runtime, launch::PerThread>;
+    /// Handed out by a pool of ours, driver door.
+    replace_by_caller Cuda 11020 cuMemAllocAsync_ptsz(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE], caller in "rcx" => pools::MallocAsync<alloc::Driver, launch::PerThread>;
+    /// Of a pool that the program names, driver door.
+    replace_by_caller Cuda 11020 cuMemAllocFromPoolAsync_ptsz(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE], caller in "r8" => pools::FromPool<alloc::Driver, launch::PerThread>;
+    /// Slabs go back, too. The runtime's functions of pools come through here (facts 20.3), as do all those below.
+    watch Cuda 11020 cuMemPoolTrimTo(pool: Ptr, keep: usize) -> Status [GONE] => pools::Trim;
+    /// What a pool has is what ours has.
+    replace Cuda 11020 cuMemPoolGetAttribute(pool: Ptr, which: c_int, out: *mut c_void) -> Status [GONE] => pools::GetAttribute;
+    /// What is set holds for ours.
+    watch Cuda 11020 cuMemPoolSetAttribute(pool: Ptr, which: c_int, value: *mut c_void) -> Status [GONE] => pools::SetAttribute;
+    /// Which pools are plain memory of one device.
+    watch Cuda 11020 cuMemPoolCreate(out: *mut Ptr, properties: *const PoolProperties) -> Status [GONE] => pools::Create;
+    /// A handle may be given out again.
+    watch Cuda 11020 cuMemPoolDestroy(pool: Ptr) -> Status [GONE] => pools::Destroy;
 
     // Memory that stays device memory, which is said once
 
-    /// Stream-ordered pools have no managed form.
-    watch Cudart 0 cudaMallocAsync(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
-    /// As above.
-    watch Cudart 0 cudaMallocFromPoolAsync(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
-    /// As above, driver door.
-    watch Cuda 11020 cuMemAllocAsync(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
-    /// As above, driver door.
-    watch Cuda 11020 cuMemAllocFromPoolAsync(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
-    /// Stream-ordered pools have no managed form.
-    watch Cudart 0 cudaMallocAsync_ptsz(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
-    /// As above.
-    watch Cudart 0 cudaMallocFromPoolAsync_ptsz(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
-    /// As above, driver door.
-    watch Cuda 11020 cuMemAllocAsync_ptsz(out: *mut DevPtr, bytes: usize, stream: Ptr) -> Status [GONE] => kept::Pool;
-    /// As above, driver door.
-    watch Cuda 11020 cuMemAllocFromPoolAsync_ptsz(out: *mut DevPtr, bytes: usize, pool: Ptr, stream: Ptr) -> Status [GONE] => kept::FromPool;
     /// Expandable segments: virtual memory management is never managed memory.
     watch Cuda 10020 cuMemCreate(out: *mut u64, bytes: usize, prop: Ptr, flags: u64) -> Status [GONE] => kept::Vmm;
     /// Managed memory cannot be exported to another process; the failure is explained.
@@ -196,7 +211,7 @@ interpose! {
     /// As above, driver door.
     watch Cuda 4000 cuStreamDestroy_v2(stream: Ptr) -> Status [GONE] => idle::Destroy;
 
-    // Waits, where programs are recorded; the runtime's come through here, too
+    // Waits, where programs are recorded; the runtime's come through here, too. After those for all, pools give back
 
     /// For a stream.
     watch Cuda 2000 cuStreamSynchronize(stream: Ptr) -> Status [GONE] => record::Stream;
@@ -205,9 +220,9 @@ interpose! {
     /// For an event.
     watch Cuda 2000 cuEventSynchronize(event: Ptr) -> Status [GONE] => record::Event;
     /// For all.
-    watch Cuda 2000 cuCtxSynchronize() -> Status [GONE] => record::Context;
+    watch Cuda 2000 cuCtxSynchronize() -> Status [GONE] => pools::Synchronize;
     /// For all of a context.
-    watch Cuda 13000 cuCtxSynchronize_v2(context: Ptr) -> Status [GONE] => record::OneContext;
+    watch Cuda 13000 cuCtxSynchronize_v2(context: Ptr) -> Status [GONE] => pools::SynchronizeOne;
 
     // PyTorch: which blocks of its caching allocator hold a tensor
 
@@ -234,15 +249,15 @@ interpose! {
     // The other doors: who asks for an address gets ours
 
     /// Look-up by name; answers for itself, too: libcudart asks for it and uses the answer from then on.
-    replace Cuda 11030 cuGetProcAddress(name: *const c_char, out: *mut Ptr, version: c_int, flags: u64) -> Status [GONE] => doors::GetProcAddress;
+    look_up Cuda 11030 cuGetProcAddress(name: *const c_char, out: *mut Ptr, version: c_int, flags: u64) -> Status [GONE] => doors::GetProcAddress;
     /// As above, with a status.
-    replace Cuda 12000 cuGetProcAddress_v2(name: *const c_char, out: *mut Ptr, version: c_int, flags: u64, status: *mut c_int) -> Status [GONE] => doors::GetProcAddressV2;
+    look_up Cuda 12000 cuGetProcAddress_v2(name: *const c_char, out: *mut Ptr, version: c_int, flags: u64, status: *mut c_int) -> Status [GONE] => doors::GetProcAddressV2;
     /// Look-up through the runtime, at the runtime's own version.
-    replace Cudart 0 cudaGetDriverEntryPoint(name: *const c_char, out: *mut Ptr, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPoint;
+    look_up Cudart 0 cudaGetDriverEntryPoint(name: *const c_char, out: *mut Ptr, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPoint;
     /// Look-up through the runtime: torch's own driver functions.
-    replace Cudart 0 cudaGetDriverEntryPointByVersion(name: *const c_char, out: *mut Ptr, version: c_uint, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPointByVersion;
+    look_up Cudart 0 cudaGetDriverEntryPointByVersion(name: *const c_char, out: *mut Ptr, version: c_uint, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPointByVersion;
     /// Look-up through the runtime, at the runtime's own version.
-    replace Cudart 0 cudaGetDriverEntryPoint_ptsz(name: *const c_char, out: *mut Ptr, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPointPerThread;
+    look_up Cudart 0 cudaGetDriverEntryPoint_ptsz(name: *const c_char, out: *mut Ptr, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPointPerThread;
     /// Look-up through the runtime: torch's own driver functions.
-    replace Cudart 0 cudaGetDriverEntryPointByVersion_ptsz(name: *const c_char, out: *mut Ptr, version: c_uint, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPointByVersionPerThread;
+    look_up Cudart 0 cudaGetDriverEntryPointByVersion_ptsz(name: *const c_char, out: *mut Ptr, version: c_uint, flags: u64, status: *mut c_int) -> Status [GONE] => doors::EntryPointByVersionPerThread;
 }

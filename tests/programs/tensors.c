@@ -8,7 +8,11 @@
 // Every tensor has one event, recorded by whatever used it last and waited for by whatever uses it next on another stream: the
 // program is free of races, and its digest is a function of the seed alone. One seed in four has two threads, each with
 // streams and tensors of its own, on one allocator.
+#ifdef POOL
+#include "pool_allocator.h"
+#else
 #include "caching_allocator.h"
+#endif
 #include <string.h>
 
 enum { LAYERS = 9, STAGE = 1 << 13, PIECE = 1 << 11 };

@@ -84,6 +84,11 @@ impl Launch<'_> {
                 preload.push(self.libraries.path("libdeepum_emu_node.so")?);
                 command.env("DEEPUM_EMU", spec);
                 command.env("LD_LIBRARY_PATH", joined(self.libraries.vendor_links()?, "LD_LIBRARY_PATH"));
+                // PyTorch 2.15 asks NVML whether its expandable segments could be exported, by a null pointer where there is no NVML
+                // (facts 20.7). Nothing can be exported here.
+                if std::env::var_os(EXPORTABLE).is_none() {
+                    command.env(EXPORTABLE, "0");
+                }
                 if let Some(log) = self.flight_log {
                     command.env("DEEPUM_EMU_LOG", log);
                 }
@@ -100,6 +105,9 @@ impl Launch<'_> {
         Ok(command)
     }
 }
+
+/// PyTorch: whether expandable segments are to be memory that other processes can be given.
+const EXPORTABLE: &str = "TORCH_CUDA_EXPANDABLE_SEGMENTS_IPC";
 
 /// `value`, followed by what the variable holds already.
 fn joined(value: impl Into<OsString>, variable: &str) -> OsString {

@@ -26,6 +26,7 @@ pub mod known;
 pub mod mix;
 pub mod period;
 pub mod policy;
+pub mod pool;
 pub mod predict;
 pub mod pt_blocks;
 pub mod queues;

@@ -49,15 +49,14 @@ pub fn foreign(system: &dyn System) -> Vec<Finding> {
     }
     for name in ["PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"] {
         let Some(value) = system.variable(name) else { continue };
-        for asked in ["expandable_segments:True", "backend:cudaMallocAsync"] {
-            if value.replace(' ', "").contains(asked) {
-                found.push(Finding::stops(
-                    CHECK,
-                    format!("{name}={value}"),
-                    "memory that PyTorch takes so stays device memory and cannot exceed the GPU",
-                    format!("leave {asked} out of {name}"),
-                ));
-            }
+        let asked = "expandable_segments:True";
+        if value.replace(' ', "").contains(asked) {
+            found.push(Finding::stops(
+                CHECK,
+                format!("{name}={value}"),
+                "memory that PyTorch takes so stays device memory and cannot exceed the GPU",
+                format!("leave {asked} out of {name}"),
+            ));
         }
     }
     if found.is_empty() {

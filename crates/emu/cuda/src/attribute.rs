@@ -88,7 +88,8 @@ pub fn value(machine: &Machine, device: DeviceId, number: i32) -> Option<i32> {
         98 => 0,                                    // CAN_FLUSH_REMOTE_WRITES
         99 => 1,                                    // HOST_REGISTER_SUPPORTED
         100 | 101 => 0,     // PAGEABLE_..._HOST_PAGE_TABLES, DIRECT_MANAGED_MEM_ACCESS_FROM_HOST
-        102..=105 => 0,     // VIRTUAL_MEMORY_MANAGEMENT and its handle types: refused
+        102 => 1,           // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+        103..=105 => 0,     // and its handle types: exports are refused
         106 => 32,          // MAX_BLOCKS_PER_MULTIPROCESSOR
         107 | 108 => 0,     // GENERIC_COMPRESSION, MAX_PERSISTING_L2_CACHE_SIZE
         109 => 134_213_632, // MAX_ACCESS_POLICY_WINDOW_SIZE
@@ -96,7 +97,9 @@ pub fn value(machine: &Machine, device: DeviceId, number: i32) -> Option<i32> {
         111 => 1024,        // RESERVED_SHARED_MEMORY_PER_BLOCK
         112 => 0,           // SPARSE_CUDA_ARRAY_SUPPORTED
         113 => 1,           // READ_ONLY_HOST_REGISTER_SUPPORTED
-        114..=121 => 0,     // semaphores, memory pools, RDMA, clusters, deferred mapping: refused
+        114 => 0,           // TIMELINE_SEMAPHORE_INTEROP_SUPPORTED: refused
+        115 => 1,           // MEMORY_POOLS_SUPPORTED
+        116..=121 => 0,     // RDMA, handle types of pools, clusters, deferred mapping: refused
         122 | 123 => 1,     // CAN_USE_64_BIT_STREAM_MEM_OPS, CAN_USE_STREAM_WAIT_VALUE_NOR
         124 | 125 => 0,     // DMA_BUF_SUPPORTED, IPC_EVENT_SUPPORTED: refused
         126 => 1,           // MEM_SYNC_DOMAIN_COUNT

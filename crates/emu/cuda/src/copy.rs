@@ -10,7 +10,6 @@ use deepum_core::units::{Bytes, DevAddr};
 use deepum_emu_device::error::{CuError, CuResult};
 use deepum_emu_device::machine::{Cost, machine};
 use deepum_emu_device::memory::Return;
-use deepum_emu_device::space::Kind;
 use deepum_emu_device::work::{Copy, Direction, Fill};
 
 use crate::current;
@@ -84,7 +83,7 @@ fn fill(fill: Fill, stream: Stream, when: Return) -> CuResult {
         call.fill(stream, fill)?;
         // A memset of device memory is asynchronous even without a stream (CUDA driver API, "API synchronization
         // behavior"); of anything else it is not.
-        let device_memory = call.state.space.find(fill.dst).is_some_and(|a| a.kind == Kind::Device);
+        let device_memory = call.state.space.find(fill.dst).is_some_and(|a| a.kind.is_of_device());
         if when == Return::Late && !device_memory { call.synchronize_stream(stream) } else { Ok(()) }
     })
 }

@@ -116,6 +116,7 @@ mod tests {
             UnsupportedLimit,
             HostMemoryAlreadyRegistered,
             HostMemoryNotRegistered,
+            NotPermitted,
             NotSupported,
             Unknown,
         ];

@@ -71,7 +71,7 @@ api! {
     fn cuEventSynchronize(event: Event) {
         let id = event.get()?;
         machine()?.call(Cost::Call, |call| match call.state.events.get(id)?.mark {
-            Some(mark) => call.run(Until::Reached(mark)),
+            Some(mark) => call.run(Until::Reached(mark)).and_then(|()| call.trim_pools()),
             None => Ok(()),
         })
     }

@@ -7,7 +7,9 @@ use deepum_core::units::DeviceId;
 use deepum_emu_device::context::ContextId;
 use deepum_emu_device::error::{CuError, CuResult};
 use deepum_emu_device::kernel::{KernelId, ModuleId};
+use deepum_emu_device::pool::PoolId;
 use deepum_emu_device::stream::StreamId;
+use deepum_emu_device::vmm::PhysicalId;
 
 const TAG_SHIFT: u32 = 40;
 
@@ -49,6 +51,10 @@ handles! {
     Module = 0xC4: ModuleId, ModuleId, |m| m.0;
     /// `CUfunction` and `CUkernel`: the same here, and the driver API accepts either for the other at launches.
     Function = 0xC5: KernelId, KernelId, |k| k.0;
+    /// `CUmemoryPool`.
+    MemoryPool = 0xC6: PoolId, PoolId, |p| p.0;
+    /// `CUmemGenericAllocationHandle`.
+    Physical = 0xC7: PhysicalId, PhysicalId, |p| p.0;
 }
 
 impl Context {

@@ -7,7 +7,7 @@
 //! Rules: a function answers `CUDA_SUCCESS` only if it had the effect it promises; output pointers are written or the
 //! call fails; nothing unwinds into C; `cuInit` and `cuDriverGetVersion` read the environment, nothing else does.
 //!
-//! Refused: contexts other than the primary ones, graphs and capture, memory pools, virtual memory management, IPC, external memory and semaphores, textures,
+//! Refused: contexts other than the primary ones, graphs and capture, IPC, external memory and semaphores, textures,
 //! surfaces and arrays, multicast, green contexts, the JIT linker, private export tables.
 
 mod attribute;
@@ -26,8 +26,10 @@ mod managed;
 mod memop;
 mod memory;
 mod module;
+mod pool;
 mod proc;
 mod stream;
+mod vmm;
 
 include!(concat!(env!("OUT_DIR"), "/refusals.rs"));
 include!(concat!(env!("OUT_DIR"), "/table.rs"));

@@ -5,7 +5,7 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::Once;
 
-use deepum_core::units::{AddrRange, Bytes, DevAddr, Place};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
 use deepum_emu_device::error::{CuError, CuResult};
 use deepum_emu_device::machine::{Cost, machine};
 use deepum_emu_device::say;
@@ -44,6 +44,22 @@ impl Location {
             // HOST, HOST_NUMA, HOST_NUMA_CURRENT: one host memory is modelled.
             2..=4 => Ok(Place::Host),
             _ => Err(CuError::InvalidValue),
+        }
+    }
+
+    /// Whether it is the device `owner`.
+    pub fn is_device(self, owner: DeviceId) -> CuResult<bool> {
+        self.place().map(|place| place == Place::Device(owner))
+    }
+
+    /// The device that it is.
+    ///
+    /// # Errors
+    /// `NotSupported` for any other place.
+    pub fn device_alone(self) -> CuResult<DeviceId> {
+        match self.place()? {
+            Place::Device(device) => Ok(device),
+            _ => Err(CuError::NotSupported),
         }
     }
 

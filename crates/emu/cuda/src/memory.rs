@@ -5,11 +5,15 @@ use std::ffi::{c_int, c_uint, c_void};
 use deepum_core::units::{Bytes, DevAddr};
 use deepum_emu_device::error::{CuError, CuResult};
 use deepum_emu_device::machine::{Cost, machine};
+use deepum_emu_device::pool::PoolId;
 use deepum_emu_device::space::{Allocation, Kind};
 
 use crate::current;
 use crate::edge::{In, Out, addr, api, range, size, twins};
-use crate::handle::Context;
+use crate::handle::{Context, MemoryPool};
+
+/// An allocation, and the pool that handed it out.
+type Found = (Allocation, Option<PoolId>);
 
 /// `CU_MEMORYTYPE_HOST`, `CU_MEMORYTYPE_DEVICE`.
 const HOST: u64 = 1;
@@ -29,12 +33,12 @@ fn release(start: DevAddr, kinds: &[Kind]) -> CuResult {
     machine()?.call(Cost::Call, |call| call.release(start, kinds))
 }
 
-fn find(pointer: DevAddr) -> CuResult<Allocation> {
-    machine()?.look(|state| state.space.find(pointer).copied().ok_or(CuError::InvalidValue))
+fn find(pointer: DevAddr) -> CuResult<Found> {
+    machine()?.look(|state| state.allocation(pointer).ok_or(CuError::InvalidValue))
 }
 
 /// One pointer attribute (`CUpointer_attribute`).
-fn attribute(number: c_int, pointer: u64, found: &Allocation) -> CuResult<u64> {
+fn attribute(number: c_int, pointer: u64, (found, pool): &Found) -> CuResult<u64> {
     let host = matches!(found.kind, Kind::Pinned | Kind::Registered);
     Ok(match number {
         1 => Context::of_device(found.device).0 as u64, // CONTEXT
@@ -46,18 +50,19 @@ fn attribute(number: c_int, pointer: u64, found: &Allocation) -> CuResult<u64> {
             }
         } // MEMORY_TYPE
         3 => pointer,                                   // DEVICE_POINTER: unified addressing
-        4 if found.kind == Kind::Device => return Err(CuError::InvalidValue),
-        4 => pointer,                                // HOST_POINTER
-        7 | 20 => found.id,                          // BUFFER_ID, MEMORY_BLOCK_ID
-        8 => u64::from(found.kind == Kind::Managed), // IS_MANAGED
-        9 => u64::from(found.device.0),              // DEVICE_ORDINAL
-        11 | 19 => found.range.start.0,              // RANGE_START_ADDR, MAPPING_BASE_ADDR
-        12 | 18 => found.range.len.0,                // RANGE_SIZE, MAPPING_SIZE
-        13 => 1,                                     // MAPPED
-        16 => 3,                                     // ACCESS_FLAGS: read and write
-        // SYNC_MEMOPS, IS_LEGACY_CUDA_IPC_CAPABLE, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE, MEMPOOL_HANDLE,
+        4 if found.kind.is_of_device() => return Err(CuError::InvalidValue),
+        4 => pointer,                                               // HOST_POINTER
+        7 | 20 => found.id,                                         // BUFFER_ID, MEMORY_BLOCK_ID
+        8 => u64::from(found.kind == Kind::Managed),                // IS_MANAGED
+        9 => u64::from(found.device.0),                             // DEVICE_ORDINAL
+        11 | 19 => found.range.start.0,                             // RANGE_START_ADDR, MAPPING_BASE_ADDR
+        12 | 18 => found.range.len.0,                               // RANGE_SIZE, MAPPING_SIZE
+        13 => 1,                                                    // MAPPED
+        16 => 3,                                                    // ACCESS_FLAGS: read and write
+        17 => pool.map_or(0, |pool| MemoryPool::of(pool).0 as u64), // MEMPOOL_HANDLE
+        // SYNC_MEMOPS, IS_LEGACY_CUDA_IPC_CAPABLE, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE,
         // IS_HW_DECOMPRESS_CAPABLE: none of it.
-        6 | 10 | 14 | 15 | 17 | 21 => 0,
+        6 | 10 | 14 | 15 | 21 => 0,
         _ => return Err(CuError::InvalidValue),
     })
 }
@@ -109,11 +114,15 @@ api! {
             machine()?;
             return Ok(());
         }
-        release(DevAddr(pointer), &[Kind::Device, Kind::Managed])
+        // Memory of pools is freed without a wait: the program vouches that nobody uses it (driver API reference).
+        machine()?.call(Cost::Call, |call| match call.free_to_pool(DevAddr(pointer), None)? {
+            Some(()) => Ok(()),
+            None => call.release(DevAddr(pointer), &[Kind::Device, Kind::Managed]),
+        })
     }
 
     fn cuMemGetAddressRange_v2(base: Out<u64>, len: Out<usize>, pointer: u64) {
-        let found = find(DevAddr(pointer)).map_err(|_| CuError::NotFound)?;
+        let (found, _) = find(DevAddr(pointer)).map_err(|_| CuError::NotFound)?;
         base.offer(found.range.start.0);
         len.offer(size(found.range.len));
         Ok(())
@@ -156,7 +165,7 @@ api! {
     }
 
     fn cuMemHostGetDevicePointer_v2(out: Out<u64>, pointer: *mut c_void, flags: c_uint) {
-        let found = find(addr(pointer))?;
+        let (found, _) = find(addr(pointer))?;
         if flags != 0 || !matches!(found.kind, Kind::Pinned | Kind::Registered) {
             return Err(CuError::InvalidValue);
         }
@@ -164,7 +173,7 @@ api! {
     }
 
     fn cuMemHostGetFlags(flags: Out<c_uint>, pointer: *mut c_void) {
-        let found = find(addr(pointer))?;
+        let (found, _) = find(addr(pointer))?;
         if !matches!(found.kind, Kind::Pinned | Kind::Registered) {
             return Err(CuError::InvalidValue);
         }

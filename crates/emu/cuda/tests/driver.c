@@ -108,9 +108,9 @@ static void proc_address(void) {
     CHECK(get_proc("cuStreamGetCtx_v2", &twin, 12000, 0, 0) == 0); /* exported names are names */
     CHECK(get_proc("cuMemsetD16", &twin, 2000, 0, &status) == 500 && status == 2); /* of a later version */
     /* A function that is refused exists, and refuses. */
-    F(R, cuMemPoolCreate, 11020, H *, void *);
+    F(R, cuMemPoolExportPointer, 11020, void *, Ptr);
     H pool;
-    CHECK(cuMemPoolCreate(&pool, 0) == 801);
+    CHECK(cuMemPoolExportPointer(&pool, 0) == 801);
 }
 
 /* Launches by pointers and by packed buffer compute the same; parameters are those of the image. */
@@ -537,6 +537,299 @@ static void streams(void) {
     CHECK(cuStreamBeginCapture(0, 0) == 801);
 }
 
+typedef struct { int type, handles, where, id; void *security; size_t max; unsigned short usage; char reserved[54]; } pool_properties;
+typedef struct { int where, id, flags; } pool_access;
+
+/* Stream-ordered memory: free once its stream has got there, at once for that stream, and counted as device memory. */
+static void pools(void) {
+    H context = start(), function = scale();
+    F(R, cuMemAllocAsync, 11020, Ptr *, size_t, H);
+    F(R, cuMemFreeAsync, 11020, Ptr, H);
+    F(R, cuMemFree, 3020, Ptr);
+    F(R, cuMemAlloc, 3020, Ptr *, size_t);
+    F(R, cuMemAllocFromPoolAsync, 11020, Ptr *, size_t, H, H);
+    F(R, cuDeviceGetDefaultMemPool, 11020, H *, int);
+    F(R, cuDeviceGetMemPool, 11020, H *, int);
+    F(R, cuDeviceSetMemPool, 11020, int, H);
+    F(R, cuMemPoolCreate, 11020, H *, pool_properties *);
+    F(R, cuMemPoolDestroy, 11020, H);
+    F(R, cuMemPoolTrimTo, 11020, H, size_t);
+    F(R, cuMemPoolSetAttribute, 11020, H, int, void *);
+    F(R, cuMemPoolGetAttribute, 11020, H, int, void *);
+    F(R, cuMemPoolSetAccess, 11020, H, pool_access *, size_t);
+    F(R, cuMemPoolGetAccess, 11020, int *, H, int *);
+    F(R, cuMemGetInfo, 3020, size_t *, size_t *);
+    F(R, cuPointerGetAttribute, 4000, void *, int, Ptr);
+    F(R, cuMemGetAddressRange, 3020, Ptr *, size_t *, Ptr);
+    F(R, cuDeviceGetAttribute, 2000, int *, int, int);
+    F(R, cuDeviceGetGraphMemAttribute, 11040, int, int, uint64_t *);
+    F(R, cuDeviceSetGraphMemAttribute, 11040, int, int, uint64_t *);
+    F(R, cuStreamCreate, 2000, H *, unsigned);
+    F(R, cuStreamSynchronize, 2000, H);
+    F(R, cuCtxSynchronize, 2000, void);
+    F(R, cuLaunchKernel, 4000, H, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, H, void **, void **);
+    F(R, cuMemsetD8Async, 3020, Ptr, unsigned char, size_t, H);
+    F(R, cuMemcpyDtoH, 3020, void *, Ptr, size_t);
+    (void)context;
+    const size_t mib = 1 << 20;
+    int value = 0;
+    uint64_t n, most = UINT64_MAX, zero = 0;
+    OK(cuDeviceGetAttribute(&value, 115, 0));
+    CHECK(value == 1);
+    OK(cuDeviceGetAttribute(&value, 119, 0));
+    CHECK(value == 0);
+    n = 1;
+    OK(cuDeviceGetGraphMemAttribute(0, 2, &n));
+    CHECK(n == 0 && cuDeviceGetGraphMemAttribute(0, 4, &n) == 1);
+    OK(cuDeviceSetGraphMemAttribute(0, 3, &zero));
+    CHECK(cuDeviceSetGraphMemAttribute(0, 3, &most) == 1 && cuDeviceSetGraphMemAttribute(0, 2, &zero) == 1);
+    H pool, again, a, b;
+    OK(cuDeviceGetDefaultMemPool(&pool, 0));
+    OK(cuDeviceGetMemPool(&again, 0));
+    CHECK(pool == again && cuDeviceGetMemPool(&again, 2) == 101);
+    for (int flag = 1; flag <= 3; flag++) {
+        OK(cuMemPoolGetAttribute(pool, flag, &value));
+        CHECK(value == 1);
+    }
+    OK(cuMemPoolGetAttribute(pool, 4, &n));
+    CHECK(n == 0 && cuMemPoolGetAttribute(pool, 99, &n) == 1 && cuMemPoolGetAttribute(0, 4, &n) == 1);
+    CHECK(cuMemPoolSetAttribute(pool, 5, &zero) == 1 && cuMemPoolSetAttribute(pool, 6, &most) == 1);
+    OK(cuMemPoolSetAttribute(pool, 4, &most));
+    OK(cuStreamCreate(&a, 1));
+    OK(cuStreamCreate(&b, 1));
+    size_t all, left, total;
+    OK(cuMemGetInfo(&all, &total));
+    Ptr x, y, z;
+    CHECK(cuMemAllocAsync(&x, 0, a) == 1 && cuMemAllocAsync(&x, 8, (H)0x1230) == 400);
+    OK(cuMemAllocAsync(&x, 64 * mib, a));
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(all - left == 64 * mib);
+    /* What the driver says of it. */
+    OK(cuPointerGetAttribute(&value, 2, x + 5));
+    CHECK(value == 2);
+    OK(cuPointerGetAttribute(&n, 17, x + 5));
+    CHECK(n == (uint64_t)pool);
+    size_t len;
+    OK(cuMemGetAddressRange(&y, &len, x + 5));
+    CHECK(y == x && len == 64 * mib);
+    /* While the kernel before the free runs, another stream gets other memory, and the same stream the same. */
+    uint64_t count = 16 * mib, factor = 0;
+    void *params[] = {&x, &count, &factor};
+    OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, a, params, 0));
+    OK(cuMemFreeAsync(x, a));
+    CHECK(cuPointerGetAttribute(&value, 2, x) == 1 && cuMemFreeAsync(x, a) == 1 && cuMemFree(x) == 1);
+    OK(cuMemAllocAsync(&y, 64 * mib, b));
+    CHECK(y != x);
+    OK(cuMemAllocAsync(&z, 64 * mib, a));
+    CHECK(z == x);
+    OK(cuMemPoolGetAttribute(pool, 5, &n));
+    CHECK(n == 128 * mib);
+    OK(cuMemPoolGetAttribute(pool, 7, &n));
+    CHECK(n == 128 * mib);
+    OK(cuMemFreeAsync(z, a));
+    OK(cuMemFree(y)); /* by the other door: at once */
+    OK(cuMemPoolGetAttribute(pool, 7, &n));
+    CHECK(n == 0);
+    OK(cuMemPoolGetAttribute(pool, 8, &n));
+    CHECK(n == 128 * mib);
+    OK(cuMemPoolSetAttribute(pool, 8, &zero));
+    OK(cuMemPoolGetAttribute(pool, 8, &n));
+    CHECK(n == 0);
+    OK(cuMemAllocAsync(&y, 64 * mib, a));
+    OK(cuMemAllocAsync(&z, 64 * mib, a));
+    OK(cuMemPoolGetAttribute(pool, 5, &n));
+    CHECK(n == 128 * mib);
+    /* Once the stream has got there it is anybody's. */
+    OK(cuMemFreeAsync(y, a));
+    OK(cuStreamSynchronize(a));
+    OK(cuMemAllocAsync(&x, 64 * mib, b));
+    CHECK(x == y);
+    OK(cuMemFreeAsync(x, b));
+    OK(cuMemFreeAsync(z, b));
+    OK(cuCtxSynchronize()); /* the threshold is high: all of it stays */
+    OK(cuMemPoolGetAttribute(pool, 5, &n));
+    CHECK(n == 128 * mib);
+    OK(cuMemPoolTrimTo(pool, 100 * mib));
+    OK(cuMemPoolGetAttribute(pool, 5, &n));
+    CHECK(n == 128 * mib);
+    OK(cuMemPoolTrimTo(pool, 64 * mib));
+    OK(cuMemPoolGetAttribute(pool, 5, &n));
+    CHECK(n == 64 * mib);
+    OK(cuMemPoolSetAttribute(pool, 4, &zero));
+    OK(cuStreamSynchronize(a)); /* and now it is not */
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all);
+    /* Where memory runs out: what other streams freed, and an error in the end. */
+    OK(cuMemAllocAsync(&x, all / 2, a));
+    void *long_params[] = {&x, &count, &factor};
+    for (int i = 0; i < 20; i++) OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, a, long_params, 0));
+    OK(cuMemsetD8Async(x, 9, 64, a));
+    OK(cuMemFreeAsync(x, a));
+    CHECK(cuMemAllocAsync(&y, all / 2 + 4 * mib, b) == 2);
+    int off = 0, on = 1;
+    OK(cuMemPoolSetAttribute(pool, 3, &off));
+    CHECK(cuMemAllocAsync(&y, all / 2, b) == 0);
+    CHECK(y != x && cuMemAllocAsync(&z, all / 2, b) == 2);
+    OK(cuMemPoolSetAttribute(pool, 3, &on));
+    OK(cuMemAllocAsync(&z, all / 2, b));
+    CHECK(z == x);
+    OK(cuMemsetD8Async(z, 5, 64, b));
+    unsigned char byte;
+    OK(cuStreamSynchronize(b));
+    OK(cuMemcpyDtoH(&byte, z, 1)); /* behind all that the other stream did */
+    CHECK(byte == 5 && cuMemAlloc(&x, 64 * mib) == 2);
+    OK(cuMemFreeAsync(y, b));
+    OK(cuMemFreeAsync(z, b));
+    OK(cuCtxSynchronize());
+    OK(cuMemAlloc(&x, all / 2));
+    OK(cuMemFreeAsync(x, a)); /* memory of no pool */
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all);
+    /* Pools of a program's own. */
+    pool_properties properties = {1, 0, 1, 0, 0, 40 * mib, 0, {0}};
+    H own;
+    OK(cuMemPoolCreate(&own, &properties));
+    CHECK(own != pool && cuMemAllocFromPoolAsync(&x, 8, (H)0x55, a) == 1);
+    OK(cuMemAllocFromPoolAsync(&x, 20 * mib, own, a));
+    CHECK(cuMemAllocFromPoolAsync(&y, 21 * mib, own, a) == 2);
+    OK(cuPointerGetAttribute(&n, 17, x));
+    CHECK(n == (uint64_t)own);
+    OK(cuDeviceSetMemPool(0, own));
+    OK(cuMemAllocAsync(&y, 20 * mib, a));
+    CHECK(cuMemAllocAsync(&z, 1 * mib, a) == 2);
+    CHECK(cuMemPoolDestroy(pool) == 1);
+    OK(cuMemPoolDestroy(own));
+    CHECK(cuMemPoolDestroy(own) == 1 && cuMemPoolGetAttribute(own, 5, &n) == 1);
+    OK(cuDeviceGetMemPool(&again, 0));
+    CHECK(again == pool);
+    OK(cuMemFreeAsync(x, a)); /* what it handed out lives on until it is freed */
+    OK(cuMemFreeAsync(y, a));
+    OK(cuStreamSynchronize(a));
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all);
+    properties.handles = 1;
+    CHECK(cuMemPoolCreate(&own, &properties) == 801);
+    properties.handles = 0, properties.where = 2;
+    CHECK(cuMemPoolCreate(&own, &properties) == 801);
+    properties.where = 1, properties.id = 7;
+    CHECK(cuMemPoolCreate(&own, &properties) == 101);
+    /* A context's end is not theirs. */
+    F(R, cuDevicePrimaryCtxReset, 11000, int);
+    OK(cuMemAllocAsync(&x, 64, 0));
+    OK(cuDevicePrimaryCtxReset(0));
+    OK(cuMemFreeAsync(x, 0));
+    OK(cuCtxSynchronize());
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all);
+    /* Its own device reaches it, and nobody else does. */
+    pool_access access = {1, 0, 3};
+    int location[2] = {1, 0};
+    OK(cuMemPoolSetAccess(pool, &access, 1));
+    OK(cuMemPoolGetAccess(&value, pool, location));
+    CHECK(value == 3);
+    access.id = location[1] = 1;
+    CHECK(cuMemPoolSetAccess(pool, &access, 1) == 801);
+    OK(cuMemPoolGetAccess(&value, pool, location));
+    CHECK(value == 0);
+}
+
+typedef struct { int type, handles, where, id; void *meta; unsigned char compression, rdma; unsigned short usage; char reserved[4]; } memory_properties;
+
+/* Addresses that a program reserves, and memory that it makes and maps there. */
+static void mappings(void) {
+    start();
+    F(R, cuMemAddressReserve, 10020, Ptr *, size_t, size_t, Ptr, uint64_t);
+    F(R, cuMemAddressFree, 10020, Ptr, size_t);
+    F(R, cuMemCreate, 10020, H *, size_t, memory_properties *, uint64_t);
+    F(R, cuMemRelease, 10020, H);
+    F(R, cuMemMap, 10020, Ptr, size_t, size_t, H, uint64_t);
+    F(R, cuMemUnmap, 10020, Ptr, size_t);
+    F(R, cuMemSetAccess, 10020, Ptr, size_t, pool_access *, size_t);
+    F(R, cuMemGetAccess, 10020, uint64_t *, int *, Ptr);
+    F(R, cuMemGetAllocationGranularity, 10020, size_t *, memory_properties *, int);
+    F(R, cuMemExportToShareableHandle, 10020, void *, H, int, uint64_t);
+    F(R, cuDeviceGetAttribute, 2000, int *, int, int);
+    F(R, cuMemGetInfo, 3020, size_t *, size_t *);
+    F(R, cuMemFree, 3020, Ptr);
+    F(R, cuMemsetD8, 3020, Ptr, unsigned char, size_t);
+    F(R, cuMemcpyDtoH, 3020, void *, Ptr, size_t);
+    F(R, cuPointerGetAttribute, 4000, void *, int, Ptr);
+    const size_t unit = 2 << 20;
+    memory_properties properties = {1, 1, 1, 0, 0, 0, 0, 0, {0}};
+    pool_access access = {1, 0, 3}, far = {1, 1, 3};
+    int value, here[2] = {1, 0}, there[2] = {1, 1};
+    size_t granularity, all, left, total;
+    uint64_t flags;
+    Ptr at, other;
+    H a, b, c;
+    OK(cuDeviceGetAttribute(&value, 102, 0));
+    CHECK(value == 1);
+    OK(cuDeviceGetAttribute(&value, 103, 0));
+    CHECK(value == 0);
+    OK(cuMemGetAllocationGranularity(&granularity, &properties, 0));
+    CHECK(granularity == unit && cuMemGetAllocationGranularity(&granularity, &properties, 2) == 1);
+    OK(cuMemGetInfo(&all, &total));
+    /* Far more addresses than there is memory. */
+    CHECK(cuMemAddressReserve(&at, unit + 1, 0, 0, 0) == 1 && cuMemAddressReserve(&at, unit, 3, 0, 0) == 1);
+    OK(cuMemAddressReserve(&at, (size_t)1 << 40, 0, 0, 0));
+    OK(cuMemAddressReserve(&other, unit, 4 * unit, 0, 0));
+    CHECK(other % (4 * unit) == 0);
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all);
+    CHECK(cuMemCreate(&a, unit + 1, &properties, 0) == 1 && cuMemCreate(&a, unit, &properties, 1) == 1);
+    properties.handles = 8; /* no fabric here */
+    CHECK(cuMemCreate(&a, unit, &properties, 0) == 800);
+    properties.handles = 2;
+    CHECK(cuMemCreate(&a, unit, &properties, 0) == 801);
+    properties.handles = 1;
+    OK(cuMemCreate(&a, 2 * unit, &properties, 0));
+    OK(cuMemCreate(&b, unit, &properties, 0));
+    CHECK(cuMemCreate(&c, all, &properties, 0) == 2);
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(all - left == 3 * unit && cuMemExportToShareableHandle(&value, a, 1, 0) == 801);
+    CHECK(cuMemMap(at, 4 * unit, 0, a, 0) == 1 && cuMemMap(at, unit, 0, a, 0) == 801 && cuMemMap(other, 2 * unit, 0, a, 0) == 1);
+    OK(cuMemMap(at + unit, 2 * unit, 0, a, 0));
+    CHECK(cuMemMap(at + 2 * unit, unit, 0, b, 0) == 1 && cuMemMap(other, 2 * unit, 0, a, 0) == 1);
+    OK(cuMemMap(at + 3 * unit, unit, 0, b, 0));
+    /* Nobody's until access is granted, to its own device alone. */
+    CHECK(cuMemsetD8(at + unit, 1, 8) == 1 && cuMemSetAccess(at, 2 * unit, &access, 1) == 1);
+    CHECK(cuMemSetAccess(at + unit, 3 * unit, &far, 1) == 801 && cuMemsetD8(at + unit, 1, 8) == 1);
+    OK(cuMemSetAccess(at + unit, 3 * unit, &access, 1));
+    OK(cuMemGetAccess(&flags, here, at + unit));
+    CHECK(flags == 3);
+    OK(cuMemGetAccess(&flags, there, at + unit));
+    CHECK(flags == 0 && cuMemGetAccess(&flags, here, at) == 1);
+    OK(cuMemsetD8(at + unit, 7, 2 * unit));
+    OK(cuMemsetD8(at + 3 * unit, 9, unit));
+    unsigned char bytes[2];
+    OK(cuMemcpyDtoH(bytes, at + 3 * unit - 1, 2)); /* across both */
+    CHECK(bytes[0] == 7 && bytes[1] == 9);
+    OK(cuPointerGetAttribute(&value, 2, at + unit));
+    CHECK(value == 2 && cuMemFree(at + unit) == 1);
+    /* It goes when neither the handle nor the mapping is left. */
+    OK(cuMemRelease(a));
+    CHECK(cuMemRelease(a) == 1 && cuMemMap(other, 2 * unit, 0, a, 0) == 1);
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(all - left == 3 * unit && cuMemAddressFree(at, (size_t)1 << 40) == 1);
+    CHECK(cuMemUnmap(at + unit, unit) == 1);
+    OK(cuMemUnmap(at + unit, 2 * unit));
+    CHECK(cuMemsetD8(at + 3 * unit - 8, 1, 8) == 1);
+    OK(cuMemcpyDtoH(bytes, at + 4 * unit - 1, 1));
+    CHECK(bytes[0] == 9);
+    OK(cuMemUnmap(at + 3 * unit, unit));
+    CHECK(cuMemsetD8(at + 3 * unit, 1, 8) == 1);
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(all - left == unit && cuMemMap(at, unit, 0, b, 0) == 801);
+    OK(cuMemRelease(b));
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all && cuMemAddressFree(at, unit) == 1);
+    OK(cuMemAddressFree(at, (size_t)1 << 40));
+    CHECK(cuMemAddressFree(at, (size_t)1 << 40) == 1);
+    OK(cuMemCreate(&c, unit, &properties, 0));
+    OK(cuMemMap(other, unit, 0, c, 0));
+    OK(cuMemSetAccess(other, unit, &access, 1));
+}
+
 static void *thread(void *context) {
     F(R, cuCtxSetCurrent, 4000, H);
     F(R, cuMemAlloc, 3020, Ptr *, size_t);
@@ -593,7 +886,7 @@ int main(int argc, char **argv) {
     CHECK(get_proc);
     struct { const char *name; void (*run)(void); } cases[] = {
         {"devices", devices}, {"proc_address", proc_address}, {"launches", launches}, {"cooperative", cooperative}, {"killed", killed}, {"contexts", contexts},
-        {"copies", copies}, {"ranges", ranges}, {"pointers", pointers},
+        {"copies", copies}, {"ranges", ranges}, {"pointers", pointers}, {"pools", pools}, {"mappings", mappings},
         {"streams", streams}, {"threads", threads}, {"forks", forks}, {"refused", refused},
     };
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)

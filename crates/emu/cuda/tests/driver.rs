@@ -63,6 +63,8 @@ cases! {
     copies with "v100-32g";
     ranges with "h200:devices=2,driver=580";
     pointers with "v100-32g";
+    pools with "v100-32g:devices=2,memory=1GiB";
+    mappings with "v100-32g:devices=2,memory=1GiB,data=1";
     streams with "v100-32g";
     threads with "v100-32g";
     forks with "v100-32g";
@@ -72,7 +74,7 @@ cases! {
 fn a_refused_function_names_itself_once() {
     let said = run("proc_address", "v100-32g");
     assert_eq!(
-        said.matches("deepum-emu: cuMemPoolCreate is not supported by the emulated device\n").count(),
+        said.matches("deepum-emu: cuMemPoolExportPointer is not supported by the emulated device\n").count(),
         1,
         "{said}"
     );

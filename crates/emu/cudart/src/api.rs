@@ -9,6 +9,7 @@ mod function;
 mod launch;
 mod library;
 mod memory;
+mod pool;
 mod query;
 mod register;
 mod stream;

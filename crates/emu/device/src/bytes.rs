@@ -38,7 +38,7 @@ impl ByteView<'_> {
         let Some(found) = self.space.find(DevAddr(addr)) else { return (addr, len) };
         let len = len.min(found.range.end().0 - addr);
         match found.kind {
-            Kind::Device => (addr + SHADOW, len),
+            Kind::Device | Kind::Pool | Kind::Mapped => (addr + SHADOW, len),
             Kind::Managed if self.data => {
                 let block = UmBlock::containing(DevAddr(addr));
                 #[expect(clippy::cast_possible_truncation, reason = "an offset inside a block, in pages")]
@@ -216,7 +216,7 @@ impl DeviceView for ByteView<'_> {
 /// Which way a copy goes, from where its ends are.
 #[must_use]
 pub fn direction(space: &Space, dst: DevAddr, src: DevAddr) -> Direction {
-    let on_device = |addr| space.find(addr).is_some_and(|a| matches!(a.kind, Kind::Device | Kind::Managed));
+    let on_device = |addr| space.find(addr).is_some_and(|a| a.kind.is_of_device() || a.kind == Kind::Managed);
     match (on_device(src), on_device(dst)) {
         (false, true) => Direction::ToDevice,
         (true, false) => Direction::ToHost,

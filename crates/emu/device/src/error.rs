@@ -54,6 +54,9 @@ pub enum CuError {
     /// Peer access was not switched on.
     #[error("peer access has not been enabled")]
     PeerAccessNotEnabled = 705,
+    /// This machine has not what it takes.
+    #[error("operation not permitted")]
+    NotPermitted = 800,
     /// A cooperative launch has more blocks than can be on the device at once.
     #[error("too many blocks in cooperative launch")]
     CooperativeLaunchTooLarge = 720,

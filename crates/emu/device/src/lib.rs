@@ -7,7 +7,7 @@
 //!                       ▲                          │ notices, progress words, launches
 //!                       └── engine's commands (hands) ◄── pace: stand still until the engine has settled
 //!
-//! Where to look: [`machine`] who may touch what when; [`state`] what there is; [`run`] the event loop; [`stream`] order; [`space`] addresses;
+//! Where to look: [`machine`] who may touch what when; [`state`] what there is; [`run`] the event loop; [`stream`] order; [`space`] addresses; [`pool`] stream-ordered memory; [`vmm`] addresses that a program maps itself;
 //! [`bytes`] real bytes; [`results`] what kernels leave; [`pace`] the engine; [`watch`] who records; [`truth`] what kernels touch; [`fatbin`] what is in an image;
 //! [`log`] the flight log; [`config`] `DEEPUM_EMU`.
 //!
@@ -15,7 +15,7 @@
 //! never comes from the shim's records; nothing here calls CUDA.
 //!
 //! Not modelled: the program's processor touching managed memory directly (copies through CUDA calls are); concurrent
-//! kernels; graphs; memory pools; virtual memory management; IPC. The driver API refuses those by name.
+//! kernels; graphs; IPC. The driver API refuses those by name.
 
 pub mod bytes;
 pub mod command;
@@ -31,6 +31,7 @@ pub mod log;
 pub mod machine;
 pub mod memory;
 pub mod pace;
+pub mod pool;
 pub mod results;
 pub mod run;
 pub mod space;
@@ -41,6 +42,7 @@ pub mod stream;
 pub mod testing;
 pub mod truth;
 pub mod uvm;
+pub mod vmm;
 pub mod watch;
 pub mod work;
 

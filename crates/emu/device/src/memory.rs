@@ -32,14 +32,14 @@ impl Call<'_> {
         let Some(extent) = extent else { return Ok(made) };
         let memory = &mut self.state.memory;
         let taken = match kind {
-            Kind::Device => memory.alloc_device(device, extent.len, now),
+            Kind::Device | Kind::Pool | Kind::Mapped => memory.alloc_device(device, extent.len, now),
             Kind::Managed => memory.map_managed(extent).map(|()| now),
             Kind::Pinned | Kind::Registered => memory.alloc_host(extent.len).map(|()| now),
         };
         self.state.settle_bytes(self.machine.config.data);
         match taken {
             Ok(from) => {
-                if kind == Kind::Device {
+                if kind.is_of_device() {
                     self.state.gpus[usize::from(device.0)].device_bytes += extent.len;
                 }
                 if kind == Kind::Managed {
@@ -64,14 +64,23 @@ impl Call<'_> {
     /// `InvalidValue` if there is none at `start`.
     pub fn release(&mut self, start: DevAddr, kinds: &[Kind]) -> CuResult {
         let found = self.state.space.find(start).filter(|a| a.range.start == start && kinds.contains(&a.kind));
-        let device = found.ok_or(CuError::InvalidValue)?.device;
+        found.ok_or(CuError::InvalidValue)?;
         for gpu in 0..self.machine.config.devices {
             self.synchronize(DeviceId(gpu))?;
         }
+        self.give_back(start, kinds)
+    }
+
+    /// Ends an allocation that no work uses any more.
+    ///
+    /// # Errors
+    /// `InvalidValue` if there is none at `start`.
+    pub(crate) fn give_back(&mut self, start: DevAddr, kinds: &[Kind]) -> CuResult {
         let (gone, extent) = self.state.space.release(start, kinds)?;
+        let device = gone.device;
         let Some(extent) = extent else { return Ok(()) };
         match gone.kind {
-            Kind::Device => {
+            Kind::Device | Kind::Pool | Kind::Mapped => {
                 self.state.memory.free_device(device, extent.len);
                 self.state.gpus[usize::from(device.0)].device_bytes -= extent.len;
             }
@@ -93,7 +102,7 @@ impl Call<'_> {
         for mark in self.state.streams.tails(device) {
             self.run(Until::Reached(mark))?;
         }
-        Ok(())
+        self.trim_pools()
     }
 
     /// Waits for all work of `stream`; for the NULL stream, also for what it synchronises with.
@@ -101,16 +110,20 @@ impl Call<'_> {
     /// # Errors
     /// If a kernel died, or the process ends.
     pub fn synchronize_stream(&mut self, stream: StreamId) -> CuResult {
-        self.state.streams.behind(stream).into_iter().try_for_each(|mark| self.run(Until::Reached(mark)))
+        self.state.streams.behind(stream).into_iter().try_for_each(|mark| self.run(Until::Reached(mark)))?;
+        self.trim_pools()
     }
 
-    /// Ends all memory and every stream of `device`, once its work is done.
+    /// Ends all memory but that of pools and mapped by the program, and every stream, of `device`, once its work is done.
     ///
     /// # Errors
     /// If a kernel died, or the process ends.
     pub fn reset(&mut self, device: DeviceId) -> CuResult {
         self.synchronize(device)?;
-        for allocation in self.state.space.of(device) {
+        // Memory of pools is not the context's (CUDA runtime API reference, `cudaDeviceReset`), nor, as far as is known, is what the
+        // program mapped itself.
+        let lives_on = |a: &Allocation| matches!(a.kind, Kind::Pool | Kind::Mapped);
+        for allocation in self.state.space.of(device).into_iter().filter(|a| !lives_on(a)) {
             self.release(allocation.range.start, &[allocation.kind])?;
         }
         let state = &mut *self.state;

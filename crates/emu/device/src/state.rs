@@ -15,10 +15,12 @@ use crate::kernel::Modules;
 use crate::log::{LogWriter, Totals};
 use crate::machine::NoticeSink;
 use crate::pace::Pace;
+use crate::pool::Pools;
 use crate::run::Running;
 use crate::space::Space;
 use crate::stream::Streams;
 use crate::truth::Truth;
+use crate::vmm::Vmm;
 use crate::work::Work;
 
 /// What one device does besides streams.
@@ -50,6 +52,10 @@ pub struct State {
     pub streams: Streams<Work>,
     /// Work under way.
     pub running: Vec<Running>,
+    /// Stream-ordered pools.
+    pub pools: Pools,
+    /// Virtual memory management.
+    pub vmm: Vmm,
     /// Events.
     pub events: Events,
     /// Devices.
@@ -111,6 +117,8 @@ impl State {
             contexts: Contexts::new(devices.clone(), &mut streams),
             streams,
             running: Vec::new(),
+            pools: Pools::new(config.devices),
+            vmm: Vmm::default(),
             events: Events::default(),
             gpus: devices.map(|_| Gpu::default()).collect(),
             modules: Modules::new(profile.reported_compute_capability),

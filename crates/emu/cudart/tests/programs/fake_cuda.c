@@ -54,6 +54,24 @@ static int get_device(int *out) {
 }
 static int synchronize(void) { say("synchronize"); return 0; }
 
+static int alloc_async(uintptr_t *out, size_t bytes, uintptr_t stream) {
+    say("alloc_async %zu on %#zx", bytes, (size_t)stream);
+    if (bytes > (size_t)1 << 40) return 2;
+    *out = 0x7000;
+    return 0;
+}
+static int alloc_from_pool(uintptr_t *out, size_t bytes, uintptr_t pool, uintptr_t stream) {
+    say("from pool %#zx", (size_t)pool);
+    return alloc_async(out, bytes, stream);
+}
+static int free_async(uintptr_t at, uintptr_t stream) { say("free_async %#zx on %#zx", (size_t)at, (size_t)stream); return 0; }
+static int default_pool(uintptr_t *out, int device) { *out = 0xb0 + (uintptr_t)device; return 0; }
+static int set_pool_attribute(uintptr_t pool, int which, uint64_t *value) {
+    say("pool %#zx: %d = %zu", (size_t)pool, which, (size_t)*value);
+    return 0;
+}
+static int trim(uintptr_t pool, size_t keep) { say("trim %#zx to %zu", (size_t)pool, keep); return 0; }
+
 static int alloc(uintptr_t *out, size_t bytes) {
     say("alloc %zu", bytes);
     if (bytes > (size_t)1 << 40) return 2;
@@ -193,6 +211,12 @@ static int get_proc_address(const char *symbol, void **out, int version, uint64_
         {"cuCtxSynchronize", 2000, (void *)synchronize},
         {"cuMemAlloc", 3020, (void *)alloc},
         {"cuMemFree", 3020, (void *)release},
+        {"cuMemAllocAsync", 11020, (void *)alloc_async},
+        {"cuMemAllocFromPoolAsync", 11020, (void *)alloc_from_pool},
+        {"cuMemFreeAsync", 11020, (void *)free_async},
+        {"cuDeviceGetDefaultMemPool", 11020, (void *)default_pool},
+        {"cuMemPoolSetAttribute", 11020, (void *)set_pool_attribute},
+        {"cuMemPoolTrimTo", 11020, (void *)trim},
         {"cuMemAllocPitch", 3020, (void *)pitch},
         {"cuPointerGetAttributes", 7000, (void *)pointer},
         {"cuMemcpyHtoD", 3020, (void *)htod},

@@ -95,6 +95,21 @@ static void memory(void) {
     IS(box.pitch, 512), IS(box.width, 100), IS(box.height, 3);
 }
 
+static void pools(void) {
+    void *at = NULL, *pool = NULL, *s = ADDRESS(0x55);
+    uint64_t most = UINT64_MAX;
+    IS(call(cudaMallocAsync, &at, 100L, s), 0), IS(at, 0x7000), IS(call(cudaFreeAsync, at, s), 0);
+    SAID("alloc_async 100 on 0x55; free_async 0x7000 on 0x55; ");
+    IS(call(cudaMallocAsync_ptsz, &at, 100L, NULL), 0), IS(call(cudaFreeAsync_ptsz, at, NULL), 0);
+    SAID("alloc_async 100 on 0x2; free_async 0x7000 on 0x2; ");
+    IS(call(cudaDeviceGetDefaultMemPool, &pool, 1), 0), IS(pool, 0xb1);
+    IS(call(cudaMallocFromPoolAsync, &at, 8L, pool, s), 0);
+    IS(call(cudaMemPoolSetAttribute, pool, 4, &most), 0), IS(call(cudaMemPoolTrimTo, pool, 5L), 0);
+    SAID("from pool 0xb1; alloc_async 8 on 0x55; pool 0xb1: 4 = 18446744073709551615; trim 0xb1 to 5; ");
+    IS(call(cudaMallocAsync, &at, (size_t)1 << 41, s), 2), IS(call(cudaGetLastError), 2);
+    said();
+}
+
 static void pointers(int major) {
     struct { int kind, device; void *dev, *host; long reserved[8]; } got;
     static const struct { size_t at; int kind, device; size_t dev, host; } want[] = {
@@ -271,6 +286,7 @@ int main(int argc, char **argv) {
     pointers(major);
     copies();
     advice(major);
+    pools();
     launches();
     properties(major);
     entry_points();

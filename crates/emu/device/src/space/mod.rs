@@ -9,6 +9,7 @@
 //! | managed | 0x7131_0000_0000 | the address; in data mode those on a device at + [`SHADOW`] |
 //! | device  | 0x7331_0000_0000 | + [`SHADOW`]; the address itself faults when the program reads it, as in life |
 //! | pinned  | 0x7531_0000_0000 | the address |
+//! | reserved by the program | 0x6131_0000_0000 | as of device memory, where something is mapped |
 //!
 //! Managed and device allocations of 2 MiB and more start at a 2 MiB boundary; smaller ones share 2 MiB
 //! slabs. Whether the real driver shares blocks between small managed allocations is not documented
@@ -33,6 +34,9 @@ const MANAGED: u64 = 0x7131_0000_0000;
 const DEVICE: u64 = 0x7331_0000_0000;
 const PINNED: u64 = 0x7531_0000_0000;
 const REGION: u64 = 1 << 40;
+const RESERVED: u64 = 0x6131_0000_0000;
+/// Programs reserve more than there is memory, each time.
+const RESERVED_REGION: u64 = 1 << 42;
 const GRANULE: u64 = UmBlock::SIZE.0;
 const PAGE: u64 = 4096;
 /// `cudaMalloc` promises 256 bytes (CUDA programming guide, "Device Memory Accesses"); drivers give 512.
@@ -43,12 +47,24 @@ const SMALL_ALIGN: u64 = 512;
 pub enum Kind {
     /// Memory of one device.
     Device,
+    /// Memory of one device that a stream-ordered pool hands out ([`crate::pool`]).
+    Pool,
+    /// Memory of one device that the program mapped there itself ([`crate::vmm`]).
+    Mapped,
     /// Managed memory.
     Managed,
     /// Host memory made by us.
     Pinned,
     /// Host memory of the program, registered.
     Registered,
+}
+
+impl Kind {
+    /// Whether it is memory of one device, whoever hands it out.
+    #[must_use]
+    pub fn is_of_device(self) -> bool {
+        matches!(self, Self::Device | Self::Pool | Self::Mapped)
+    }
 }
 
 /// One allocation.
@@ -104,6 +120,7 @@ pub struct Space {
     managed: Region,
     device: Region,
     pinned: Region,
+    reserved: Region,
     live: BTreeMap<u64, Allocation>,
 }
 
@@ -119,6 +136,11 @@ impl Space {
             managed: Region::new(MANAGED, skip),
             device: Region::new(DEVICE, skip),
             pinned: Region::new(PINNED, skip),
+            reserved: Region {
+                free: FreeRanges::new(RESERVED + skip, RESERVED_REGION - skip),
+                slabs: BTreeMap::new(),
+                whole: BTreeMap::new(),
+            },
             live: BTreeMap::new(),
         }
     }
@@ -126,7 +148,8 @@ impl Space {
     fn region(&mut self, kind: Kind) -> &mut Region {
         match kind {
             Kind::Managed => &mut self.managed,
-            Kind::Device => &mut self.device,
+            Kind::Device | Kind::Pool => &mut self.device,
+            Kind::Mapped => &mut self.reserved,
             Kind::Pinned | Kind::Registered => &mut self.pinned,
         }
     }
@@ -134,7 +157,9 @@ impl Space {
     fn back(kind: Kind, data: bool, start: u64, len: u64) -> CuResult<Backing> {
         let map = |at, access| Mapping::fixed(at, len, access).map_err(|_| CuError::OutOfMemory);
         Ok(match kind {
-            Kind::Device => Backing { _at: map(start, false)?, _shadow: Some(map(start + SHADOW, true)?) },
+            Kind::Device | Kind::Pool | Kind::Mapped => {
+                Backing { _at: map(start, false)?, _shadow: Some(map(start + SHADOW, true)?) }
+            }
             Kind::Managed if data => Backing { _at: map(start, true)?, _shadow: Some(map(start + SHADOW, true)?) },
             _ => Backing { _at: map(start, true)?, _shadow: None },
         })
@@ -145,7 +170,7 @@ impl Space {
     /// # Errors
     /// `InvalidValue` for no bytes, `OutOfMemory` when the space or the host gives no more.
     pub fn allocate(&mut self, kind: Kind, device: DeviceId, len: Bytes, flags: u32) -> CuResult<(Allocation, Extent)> {
-        if len.0 == 0 || kind == Kind::Registered {
+        if len.0 == 0 || matches!(kind, Kind::Registered | Kind::Mapped) {
             return Err(CuError::InvalidValue);
         }
         let data = self.data;
@@ -176,10 +201,73 @@ impl Space {
             (start, None, Some(AddrRange::new(DevAddr(start), Bytes(len))))
         };
         let made =
-            Allocation { range: AddrRange::new(DevAddr(start), len), kind, device, id: self.next_id, flags, slab };
-        self.next_id += 1;
+            Allocation { range: AddrRange::new(DevAddr(start), len), kind, device, id: self.name(), flags, slab };
         self.live.insert(start, made);
         Ok((made, extent))
+    }
+
+    /// A number that no allocation had.
+    pub fn name(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    /// Address space with nothing behind it, at a multiple of `align`, of whole UM blocks.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when there is no more.
+    pub fn reserve(&mut self, len: Bytes, align: u64) -> CuResult<AddrRange> {
+        let start = self.reserved.free.take(len.0, align.max(GRANULE)).ok_or(CuError::OutOfMemory)?;
+        Ok(AddrRange::new(DevAddr(start), len))
+    }
+
+    /// What [`Self::reserve`] gave goes back.
+    pub fn unreserve(&mut self, range: AddrRange) {
+        self.reserved.free.give(range.start.0, range.len.0);
+    }
+
+    /// Puts bytes behind reserved addresses. Nobody may touch them yet.
+    ///
+    /// # Errors
+    /// `OutOfMemory` when the host gives no more.
+    pub fn back_reserved(&mut self, range: AddrRange) -> CuResult {
+        let backing = Self::back(Kind::Mapped, self.data, range.start.0, range.len.0)?;
+        self.reserved.whole.insert(range.start.0, backing);
+        Ok(())
+    }
+
+    /// What is behind reserved addresses may be touched from now on. With what lies beside it, it is one allocation.
+    pub fn open_reserved(&mut self, device: DeviceId, range: AddrRange) {
+        if self.holding(range).is_some() {
+            return;
+        }
+        let joins = |a: &&Allocation| a.kind == Kind::Mapped && a.device == device;
+        let before = self.live.range(..range.start.0).next_back().map(|(_, a)| a);
+        let before = before.filter(joins).filter(|a| a.range.end() == range.start).map(|a| a.range);
+        let behind = self.live.get(&range.end().0).filter(joins).map(|a| a.range);
+        let start = before.map_or(range.start, |before| before.start);
+        let end = behind.map_or(range.end(), AddrRange::end);
+        for joined in [before, behind].into_iter().flatten() {
+            self.live.remove(&joined.start.0);
+        }
+        self.put_mapped(device, start, end);
+    }
+
+    /// Nothing is behind these reserved addresses any more.
+    pub fn clear_reserved(&mut self, range: AddrRange) {
+        self.reserved.whole.remove(&range.start.0);
+        let Some(around) = self.holding(range).copied().filter(|a| a.kind == Kind::Mapped) else { return };
+        self.live.remove(&around.range.start.0);
+        self.put_mapped(around.device, around.range.start, range.start);
+        self.put_mapped(around.device, range.end(), around.range.end());
+    }
+
+    fn put_mapped(&mut self, device: DeviceId, start: DevAddr, end: DevAddr) {
+        if start < end {
+            let range = AddrRange::new(start, Bytes(end.0 - start.0));
+            let made = Allocation { range, kind: Kind::Mapped, device, id: self.name(), flags: 0, slab: None };
+            self.live.insert(start.0, made);
+        }
     }
 
     /// Length and alignment of address space for an allocation that shares nothing.
@@ -200,8 +288,7 @@ impl Space {
         if self.live.range(..range.end().0).next_back().is_some_and(|(_, a)| overlaps(a)) {
             return Err(CuError::HostMemoryAlreadyRegistered);
         }
-        let made = Allocation { range, kind: Kind::Registered, device, id: self.next_id, flags, slab: None };
-        self.next_id += 1;
+        let made = Allocation { range, kind: Kind::Registered, device, id: self.name(), flags, slab: None };
         self.live.insert(range.start.0, made);
         Ok(made)
     }
