@@ -6,6 +6,7 @@
 use deepum_core::units::DeviceId;
 use deepum_emu_device::context::ContextId;
 use deepum_emu_device::error::{CuError, CuResult};
+use deepum_emu_device::graph::{ExecId, GraphId, NodeId};
 use deepum_emu_device::kernel::{KernelId, ModuleId};
 use deepum_emu_device::stream::StreamId;
 
@@ -49,6 +50,14 @@ handles! {
     Module = 0xC4: ModuleId, ModuleId, |m| m.0;
     /// `CUfunction` and `CUkernel`: the same here, and the driver API accepts either for the other at launches.
     Function = 0xC5: KernelId, KernelId, |k| k.0;
+    /// `CUgraph`.
+    Graph = 0xC6: GraphId, GraphId, |g| g.0;
+    /// `CUgraphNode`.
+    Node = 0xC7: NodeId, NodeId, |n| n.0;
+    /// `CUgraphExec`.
+    Exec = 0xC8: ExecId, ExecId, |e| e.0;
+    /// `CUuserObject`.
+    Object = 0xC9: u32, |n| n, |o| o;
 }
 
 impl Context {
@@ -59,6 +68,21 @@ impl Context {
     pub fn of_device(device: DeviceId) -> Self {
         Self::of(ContextId(u32::from(device.0)))
     }
+}
+
+impl Function {
+    /// No function.
+    pub const NULL: Self = Self(0);
+}
+
+impl Graph {
+    /// No graph.
+    pub const NULL: Self = Self(0);
+}
+
+impl Node {
+    /// No node.
+    pub const NULL: Self = Self(0);
 }
 
 impl Stream {
