@@ -317,3 +317,54 @@ impl CaptureEnd {
         capture_made(graph, !launch::capturing());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nodes::Used;
+
+    fn entry(node: usize, at: u64) -> Entry {
+        let range = AddrRange::new(DevAddr(at), Bytes(8));
+        let part = Part { key: at, uses: vec![Used { at: DevAddr(at), range, live: true }] };
+        Entry { node: node as Ptr, inside: std::ptr::null_mut(), part }
+    }
+
+    #[test]
+    fn a_changed_node_uses_something_else_under_another_key() {
+        let mut exec = Exec::new(vec![entry(1, 100), entry(2, 200), entry(3, 100)], Arc::default());
+        let before = Arc::clone(&exec.uses);
+        assert_eq!(*before.pointers, [DevAddr(100), DevAddr(200)]);
+        exec.change(|entry| entry.node as u64 == 2, &entry(2, 300).part);
+        assert_eq!(*exec.uses.pointers, [DevAddr(100), DevAddr(300)]);
+        assert_ne!(exec.uses.key, before.key);
+        exec.change(|entry| entry.node as u64 == 2, &entry(2, 200).part);
+        assert_eq!(exec.uses.key, before.key, "a key is of what is used, not of how it came to be");
+    }
+
+    #[test]
+    fn of_a_graph_that_is_too_large_the_beginning_is_kept() {
+        let entries = (1..=MOST_NODES + 5).map(|n| entry(n, n as u64 * 8)).collect();
+        let exec = Exec::new(entries, Arc::default());
+        assert_eq!((exec.entries.len(), exec.uses.pointers.len()), (MOST_NODES, MOST_NODES));
+    }
+
+    #[test]
+    fn a_graph_keeps_how_far_its_captures_reached_and_the_next_capture_begins_anew() {
+        let reach = |graph: usize| kept().graphs.get(&(graph as u64)).cloned().unwrap_or_default();
+        let range = AddrRange::new(DevAddr(64), Bytes(100));
+        kept().captured.insert(DevAddr(70), range);
+        // Another capture is still in progress, and shares what was seen.
+        capture_made(Some(0x10 as Ptr), false);
+        capture_made(Some(0x20 as Ptr), true);
+        assert_eq!([reach(0x10), reach(0x20)].map(|reach| reach.get(&DevAddr(70)).copied()), [Some(range); 2]);
+        // Added to, and made by a capture that named nothing.
+        capture_made(Some(0x10 as Ptr), true);
+        capture_made(Some(0x30 as Ptr), true);
+        assert_eq!((reach(0x10).len(), reach(0x30).len()), (1, 0));
+        for graph in [0x10, 0x20, 0x30] {
+            // SAFETY: the handle is only compared.
+            assert!(unsafe { DestroyGraph::before(graph as Ptr) }.is_none());
+            assert!(reach(graph).is_empty());
+        }
+    }
+}
