@@ -229,9 +229,63 @@ pub struct BoxCopy {
     pub flags: c_uint,
 }
 
+/// `CUDA_KERNEL_NODE_PARAMS_v1`; `cudaKernelNodeParams`, whose function is a host function.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct KernelNode {
+    pub function: Ptr,
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared: c_uint,
+    pub params: *mut Ptr,
+    pub extra: *mut Ptr,
+}
+
+/// `CUDA_KERNEL_NODE_PARAMS_v2` and `_v3`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct KernelNode2 {
+    pub node: KernelNode,
+    /// A `CUkernel`, where there is no function.
+    pub kernel: Ptr,
+    pub context: Ptr,
+}
+
+impl KernelNode2 {
+    /// The older form, by whichever handle there is.
+    pub const fn plain(self) -> KernelNode {
+        let function = if self.node.function.is_null() { self.kernel } else { self.node.function };
+        KernelNode { function, ..self.node }
+    }
+}
+
+/// `CUDA_MEMSET_NODE_PARAMS_v1`, `cudaMemsetParams`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct MemsetNode {
+    pub dst: DevPtr,
+    pub pitch: usize,
+    pub value: c_uint,
+    pub element: c_uint,
+    pub width: usize,
+    pub height: usize,
+}
+
+/// `CUgraphNodeParams`: a kind of node, and its own parameters.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct NodeParams {
+    pub kind: c_int,
+    pub reserved: [c_int; 3],
+    pub of: [u64; 29],
+    pub reserved_too: u64,
+}
+
 const _: () = {
     // As in the headers of `nvidia-cuda-runtime` 12.8.90 and 13.0.96.
     assert!(size_of::<RuntimeCopy>() == 152 && size_of::<RuntimePeerCopy>() == 168);
     assert!(size_of::<DriverCopy2d>() == 128 && size_of::<DriverCopy3d>() == 200);
+    assert!(size_of::<KernelNode>() == 56 && size_of::<KernelNode2>() == 72);
+    assert!(size_of::<MemsetNode>() == 40 && size_of::<NodeParams>() == 256);
     assert!(size_of::<BoxEnd>() == 40 && size_of::<BoxCopy>() == 112);
 };

@@ -121,7 +121,7 @@ impl Copying {
                 }
             }
             // It runs whenever the graph does, so what it uses is never thrown away from now on.
-            State::Captured => range.blocks().for_each(|block| pt::pin(block.start().max(range.start))),
+            State::Captured => pt::pin_all(range),
             State::Issued(_) | State::Passed | State::Elsewhere => {}
         }
     }
@@ -164,7 +164,7 @@ pub fn after(note: Note, status: Status) {
 
 /// The managed part of an area that begins in managed memory. No copy goes from one allocation into another; what would is
 /// cut off where its allocation ends, and refused by the driver.
-fn within(map: &BlockMap, area: Area) -> Option<AddrRange> {
+pub fn within(map: &BlockMap, area: Area) -> Option<AddrRange> {
     let start = DevAddr(area.start);
     let first = map.find(start)?;
     let whole = AddrRange::new(start, Bytes(area.len.min(u64::MAX - area.start)));

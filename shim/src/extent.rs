@@ -13,7 +13,7 @@
 
 use crate::abi::{
     BOX_POINTER, BoxCopy, BoxEnd, DevPtr, DriverCopy2d, DriverCopy3d, DriverEnd2d, DriverEnd3d, Extent, MEMORY_DEVICE,
-    MEMORY_HOST, MEMORY_UNIFIED, PitchedPtr, RuntimeCopy, RuntimeEnd, RuntimePeerCopy,
+    MEMORY_HOST, MEMORY_UNIFIED, MemsetNode, PitchedPtr, RuntimeCopy, RuntimeEnd, RuntimePeerCopy,
 };
 use crate::copy::Copying;
 use std::ffi::c_uint;
@@ -125,6 +125,32 @@ impl DriverEnd3d {
     }
 }
 
+impl DriverCopy3d {
+    /// What it reads, and what it writes.
+    pub fn areas(&self) -> [Area; 2] {
+        let extent = Extent { width: self.width, height: self.height, depth: self.depth };
+        [self.src.area(extent), self.dst.area(extent)]
+    }
+}
+
+impl RuntimeCopy {
+    /// What it reads, and what it writes.
+    pub fn areas(&self) -> [Area; 2] {
+        ends(&self.src, &self.dst, self.extent)
+    }
+}
+
+fn ends(src: &RuntimeEnd, dst: &RuntimeEnd, extent: Extent) -> [Area; 2] {
+    [src.area(extent, !dst.array.is_null()), dst.area(extent, !src.array.is_null())]
+}
+
+impl MemsetNode {
+    /// What it writes.
+    pub fn area(&self) -> Area {
+        Rows::at(self.dst, self.pitch).area(sheet(times(self.width, u64::from(self.element)), self.height))
+    }
+}
+
 impl BoxEnd {
     fn area(&self, extent: Extent, other: &Self) -> Area {
         if self.kind != BOX_POINTER {
@@ -202,8 +228,8 @@ impl Copying {
     /// As the runtime has it. A description that is null is the driver's to refuse, here and below.
     pub unsafe fn runtime(&mut self, copy: *const RuntimeCopy) {
         // SAFETY: not null, so the program's own description.
-        if let Some(RuntimeCopy { src, dst, extent }) = unsafe { copy.as_ref() } {
-            self.runtime_ends(src, dst, *extent);
+        if let Some(copy) = unsafe { copy.as_ref() } {
+            self.both(copy.areas());
         }
     }
 
@@ -211,13 +237,13 @@ impl Copying {
     pub unsafe fn runtime_peer(&mut self, copy: *const RuntimePeerCopy) {
         // SAFETY: not null, so the program's own description.
         if let Some(RuntimePeerCopy { src, dst, extent, .. }) = unsafe { copy.as_ref() } {
-            self.runtime_ends(src, dst, *extent);
+            self.both(ends(src, dst, *extent));
         }
     }
 
-    fn runtime_ends(&mut self, src: &RuntimeEnd, dst: &RuntimeEnd, extent: Extent) {
-        self.reads(src.area(extent, !dst.array.is_null()));
-        self.writes(dst.area(extent, !src.array.is_null()));
+    fn both(&mut self, [read, written]: [Area; 2]) {
+        self.reads(read);
+        self.writes(written);
     }
 
     /// As the driver has it.
@@ -234,9 +260,7 @@ impl Copying {
     pub unsafe fn driver_3d(&mut self, copy: *const DriverCopy3d) {
         // SAFETY: not null, so the program's own description.
         if let Some(copy) = unsafe { copy.as_ref() } {
-            let extent = Extent { width: copy.width, height: copy.height, depth: copy.depth };
-            self.reads(copy.src.area(extent));
-            self.writes(copy.dst.area(extent));
+            self.both(copy.areas());
         }
     }
 

@@ -12,19 +12,19 @@
 //! managed pointers among its arguments. A launch that the driver refuses gives its place back.
 //!
 //! Launches into a stream that is being captured do not run and are not counted; the graph's launch is. What they name may be used
-//! whenever the graph is launched, so its contents are never thrown away from then on.
+//! whenever the graph is launched, so its contents are never thrown away from then on. A graph's launch is recorded as a kernel's is, with what its
+//! nodes use.
 //!
-//! Not here: reading the arguments ([`crate::arguments`]).
+//! Not here: reading the arguments ([`crate::arguments`]); what a graph's nodes use ([`crate::graph`]).
 
 use crate::abi::{Dim3, DriverLaunchConfig, Ptr, RuntimeLaunchConfig, SUCCESS, Status};
 use crate::arguments::{Arguments, Pointers};
 use crate::fence::here;
-use crate::interpose::when_over;
 use crate::issue::Issue;
 use crate::names::Kind;
 use crate::real::genuine;
 use crate::record::{self, Launched};
-use crate::{idle, lead, link, names, ops, opt, progress, pt, registry};
+use crate::{graph, idle, lead, link, names, ops, opt, progress, registry};
 use deepum_core::event::Launch;
 use deepum_core::exec_id::{Shape, pointer_key};
 use deepum_core::mix::Mix;
@@ -32,6 +32,7 @@ use deepum_core::units::{KernelId, LaunchKey, StreamSlot};
 use deepum_protocol::ring::Record;
 use deepum_protocol::shared::{Shared, ShimCounter};
 use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A launch in progress, between the two halves of its hook.
@@ -92,7 +93,10 @@ unsafe fn before(what: What, stream: Ptr, per_thread: bool) -> Option<Note> {
         let mut pointers = Pointers::new();
         // SAFETY: handed on from the caller.
         unsafe { key(&shared, &what, &mut pointers) };
-        pointers.list().iter().for_each(|&at| pt::pin(at));
+        match what {
+            What::Kernel(..) => graph::captured(pointers.list()),
+            What::Graph(exec) => graph::captured_launch(exec),
+        }
         return Some(Note::Captured);
     }
     link::start();
@@ -107,17 +111,18 @@ unsafe fn before(what: What, stream: Ptr, per_thread: bool) -> Option<Note> {
     }
     let mut pointers = Pointers::new();
     // SAFETY: handed on from the caller.
-    let (kernel, key) = unsafe { key(&shared, &what, &mut pointers) };
+    let (kernel, key, of_graph) = unsafe { key(&shared, &what, &mut pointers) };
+    let list = of_graph.as_ref().map_or_else(|| pointers.list(), |uses| &*uses.pointers);
     if issue.awake {
         if issue.stream() == StreamSlot::NONE {
             shared.add(ShimCounter::LaunchesWithoutProgress, 1);
         }
-        let launch = Launch { seq: issue.seq, stream: issue.stream(), key, kernel, pointers: pointers.list() };
+        let launch = Launch { seq: issue.seq, stream: issue.stream(), key, kernel, pointers: list };
         ring.push(device, &Record::Launch(launch));
         // Behind the record, so that the engine never has to move the gate for a launch it cannot know.
         progress::wait(&shared, stream, per_thread, device, issue.seq);
     }
-    let launched = begun.map(|begun| Launched::new(begun, key, name(&what), pointers.list()));
+    let launched = begun.map(|begun| Launched::new(begun, key, name(&what), list));
     Some(Note::Counted(issue, launched))
 }
 
@@ -141,20 +146,27 @@ fn after(note: Note, status: Status) {
     }
 }
 
-/// Which kernel it is, and what the launch is, as a key; its managed pointers are gathered on the way.
+/// Which kernel it is, and what the launch is, as a key; a kernel's managed pointers are gathered on the way, a graph's were when it was made.
 ///
 /// # Safety
 /// As [`before`].
-unsafe fn key(shared: &Shared<'_>, what: &What, pointers: &mut Pointers) -> (KernelId, LaunchKey) {
+unsafe fn key(
+    shared: &Shared<'_>,
+    what: &What,
+    pointers: &mut Pointers,
+) -> (KernelId, LaunchKey, Option<Arc<graph::Uses>>) {
     match *what {
-        // A graph has no name. Its handle is good for this run only.
-        What::Graph(exec) => (KernelId(exec as u64), LaunchKey(Mix::new().word(exec as u64).end())),
+        What::Graph(exec) => match graph::of(exec) {
+            Some(uses) => (uses.kernel, uses.key, Some(uses)),
+            // Made where we did not see it. Its handle is good for this run only.
+            None => (KernelId(exec as u64), LaunchKey(Mix::new().word(exec as u64).end()), None),
+        },
         What::Kernel(kind, handle, shape, arguments) => {
             let kernel = names::kernel(kind, handle);
             let identity = kernel.identity ^ ops::current();
             let Some(layout) = &kernel.params else {
                 shared.add(ShimCounter::LaunchesWithoutLayout, 1);
-                return (KernelId(identity), pointer_key(identity, shape, []));
+                return (KernelId(identity), pointer_key(identity, shape, []), None);
             };
             // SAFETY: the arguments are the program's, and the layout is the kernel's own.
             let key =
@@ -162,7 +174,7 @@ unsafe fn key(shared: &Shared<'_>, what: &What, pointers: &mut Pointers) -> (Ker
             if pointers.left_out() > 0 {
                 shared.add(ShimCounter::PointersLeftOut, pointers.left_out());
             }
-            (KernelId(identity), key)
+            (KernelId(identity), key, None)
         }
     }
 }
@@ -263,13 +275,8 @@ captures! {
     CaptureToGraph(Ptr, Ptr, Ptr, Ptr, usize, c_int);
 }
 
-when_over! {
-    /// A capture ends.
-    CaptureEnd(Ptr, *mut Ptr) => capture_ended;
-}
-
-/// Also when it fails; unless there was none.
-fn capture_ended(status: Status) {
+/// A capture has ended, or failed to, unless there was none.
+pub fn capture_ended(status: Status) {
     /// `cudaErrorIllegalState`, the same number in the driver API.
     const NO_CAPTURE: Status = 401;
     if status != NO_CAPTURE {

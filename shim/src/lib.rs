@@ -7,7 +7,8 @@
 //! 3. Leave `errno` and the current context as they were.
 //! 4. Nothing before the program's first CUDA call: no thread, no file, no output. `ls` under the preload is `ls`.
 //! 5. Off means gone: with `DEEPUM=0`, after a panic, and in a forked child, every call goes straight on.
-//! 6. After warm-up the launch path takes no lock and allocates nothing, unless what the program does is recorded ([`record`]).
+//! 6. After warm-up the launch path takes no lock and allocates nothing, unless what the program does is recorded ([`record`]); a CUDA graph's launch takes one
+//!    ([`graph`]).
 //!
 //! Reading order: [`symbols`] is the list of everything we touch; [`interpose`] makes a row of it an exported function;
 //! [`launch`], [`alloc`], [`pools`], [`query`] and [`pt`] are what happens then; [`link`] is where it goes.
@@ -25,6 +26,7 @@ mod copy;
 mod doors;
 mod extent;
 mod fence;
+mod graph;
 mod idle;
 mod interpose;
 mod issue;
@@ -35,6 +37,7 @@ mod link;
 mod log;
 mod map;
 mod names;
+mod nodes;
 mod ops;
 mod opt;
 mod page;

@@ -9,6 +9,7 @@
 //! it tells the engine what to think of; a record that is dropped makes nothing unsafe.
 //!
 //! Blocks of stream-ordered pools are PT blocks, too, and known from the calls that make and end them ([`crate::pools`]).
+//! What is taken back and captured graphs use is told to nobody as taken back: each launch of such a graph uses it, whatever it holds for PyTorch.
 //!
 //! Invariants: a PT block holds its UM blocks exactly once while it is active, whatever the reports say: the table of
 //! active ones decides. Words and records change under one lock, so both tell the same order; launches never take it.
@@ -70,6 +71,9 @@ fn report(range: AddrRange, device: DeviceId, holds: bool) {
             hand_out(&mut active, &outs, range, device);
         } else {
             take_back(&mut active, &outs, range.start);
+            if is_pinned(&outs, range) {
+                return;
+            }
         }
     }
     let Some(ring) = link::ring() else { return };
@@ -118,15 +122,30 @@ fn release(outs: &HandOuts<'_>, range: AddrRange) {
     }
 }
 
-/// A graph being captured uses what is at this address, whenever it will be launched.
-pub fn pin(at: DevAddr) {
-    let Some(outs) = page::hand_outs() else { return };
+/// A graph uses what is at this address, whenever it will be launched. Which PT block that is, if one holds a tensor there.
+pub fn pin(at: DevAddr) -> Option<AddrRange> {
     let active = active();
     let around = active.range(..=at).next_back().map(|(&start, &(len, _))| AddrRange::new(start, len));
-    match around.filter(|range| range.contains(at)) {
-        Some(range) => range.blocks().for_each(|block| outs.pin(block)),
-        None => outs.pin(UmBlock::containing(at)),
+    let around = around.filter(|range| range.contains(at));
+    if let Some(outs) = page::hand_outs() {
+        match around {
+            Some(range) => range.blocks().for_each(|block| outs.pin(block)),
+            None => outs.pin(UmBlock::containing(at)),
+        }
     }
+    around
+}
+
+/// As [`pin`], for each UM block of a range.
+pub fn pin_all(range: AddrRange) {
+    for block in range.blocks() {
+        pin(block.start().max(range.start));
+    }
+}
+
+/// Whether graphs use all of the block: whatever PyTorch says of it, its contents are needed.
+fn is_pinned(outs: &HandOuts<'_>, range: AddrRange) -> bool {
+    range.blocks().all(|block| outs.is_pinned(block))
 }
 
 /// Records all of them: what an engine that has just come is to bound pointers by, and which contents it is not to give up. All that is

@@ -1,7 +1,7 @@
 //! Everything we touch in a program, and why. One table answers every door: the link symbol, `dlsym`,
 //! `cuGetProcAddress`, and `cudaGetDriverEntryPoint`.
 //!
-//! Copies and memsets are many, and have a file of their own ([`copies`]).
+//! Copies and memsets are many, and have a file of their own ([`copies`]); so has what happens to CUDA graphs but their launches ([`graphs`]).
 //!
 //! The symbols exported beside these are `dlsym` itself (see [`crate::doors`]) and what programs may tell us ([`crate::record`]). A twin whose name ends in `_ptsz` is what code
 //! compiled for per-thread default streams calls: stream 0 means another stream there.
@@ -16,10 +16,11 @@ use crate::{alloc, contexts, doors, idle, kept, launch, names, ops, pt, query, r
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 pub mod copies;
+pub mod graphs;
 
 /// Every row.
 pub fn rows() -> impl Iterator<Item = &'static Entry> {
-    TABLE.iter().chain(copies::TABLE)
+    TABLE.iter().chain(copies::TABLE).chain(graphs::TABLE)
 }
 
 /// `cudaErrorSharedObjectSymbolNotFound`, the same number in the driver API: the library is not loaded.
@@ -70,37 +71,6 @@ interpose! {
     watch Cuda 9000 cuLaunchCooperativeKernel_ptsz(f: Ptr, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: Ptr, params: *mut Ptr) -> Status [GONE] => launch::DriverCooperative<launch::PerThread>;
     /// A captured graph is one launch.
     watch Cuda 10000 cuGraphLaunch_ptsz(exec: Ptr, stream: Ptr) -> Status [GONE] => launch::Graph<launch::PerThread>;
-
-    // Capture: a launch into a stream being captured does not run, so it is not counted
-
-    /// While any capture is in progress, launches ask whether their stream captures.
-    watch Cudart 0 cudaStreamBeginCapture(stream: Ptr, mode: c_int) -> Status [GONE] => launch::Capture;
-    /// As above, into an existing graph.
-    watch Cudart 0 cudaStreamBeginCaptureToGraph(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
-    /// As above, driver door.
-    watch Cuda 10010 cuStreamBeginCapture_v2(stream: Ptr, mode: c_int) -> Status [GONE] => launch::Capture;
-    /// As above, driver door of CUDA 10.0.
-    watch Cuda 10000 cuStreamBeginCapture(stream: Ptr) -> Status [GONE] => launch::CaptureAlone;
-    /// As above, driver door, into an existing graph.
-    watch Cuda 12030 cuStreamBeginCaptureToGraph(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
-    /// While any capture is in progress, launches ask whether their stream captures.
-    watch Cudart 0 cudaStreamBeginCapture_ptsz(stream: Ptr, mode: c_int) -> Status [GONE] => launch::Capture;
-    /// As above, into an existing graph.
-    watch Cudart 0 cudaStreamBeginCaptureToGraph_ptsz(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
-    /// As above, driver door.
-    watch Cuda 10010 cuStreamBeginCapture_v2_ptsz(stream: Ptr, mode: c_int) -> Status [GONE] => launch::Capture;
-    /// As above, driver door of CUDA 10.0.
-    watch Cuda 10000 cuStreamBeginCapture_ptsz(stream: Ptr) -> Status [GONE] => launch::CaptureAlone;
-    /// As above, driver door, into an existing graph.
-    watch Cuda 12030 cuStreamBeginCaptureToGraph_ptsz(stream: Ptr, graph: Ptr, deps: Ptr, edges: Ptr, count: usize, mode: c_int) -> Status [GONE] => launch::CaptureToGraph;
-    /// Less of them.
-    watch Cudart 0 cudaStreamEndCapture(stream: Ptr, graph: *mut Ptr) -> Status [GONE] => launch::CaptureEnd;
-    /// Less of them, driver door.
-    watch Cuda 10000 cuStreamEndCapture(stream: Ptr, graph: *mut Ptr) -> Status [GONE] => launch::CaptureEnd;
-    /// Less of them.
-    watch Cudart 0 cudaStreamEndCapture_ptsz(stream: Ptr, graph: *mut Ptr) -> Status [GONE] => launch::CaptureEnd;
-    /// Less of them, driver door.
-    watch Cuda 10000 cuStreamEndCapture_ptsz(stream: Ptr, graph: *mut Ptr) -> Status [GONE] => launch::CaptureEnd;
 
     // Device memory becomes managed memory, so that it can exceed the GPU
 

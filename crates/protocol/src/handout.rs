@@ -132,6 +132,11 @@ impl<'a> HandOuts<'a> {
         }
     }
 
+    /// Whether a captured graph may use the block.
+    pub fn is_pinned(&self, block: UmBlock) -> bool {
+        self.owned(block).is_some_and(|word| look(word, Ordering::Relaxed) & PINNED != 0)
+    }
+
     /// Nobody will say any more who holds what: on return no discard is in flight, and none begins for good. Every word becomes *pinned*
     /// alone, so that it is nobody's and stays so, whatever other threads open and close meanwhile. Waits for discards in flight.
     pub fn pin_all(&self) {

@@ -158,7 +158,7 @@ impl Bench {
             bytes_h2d: row.bytes_h2d_per_steady_iteration,
             bytes_d2h: row.bytes_d2h_per_steady_iteration,
             peak_managed: flight.totals.peak_managed,
-            exact: row.launches_decoded_exactly as f64 / row.launches.max(1) as f64,
+            exact: row.launches_decoded_exactly as f64 / row.launches_decoded.max(1) as f64,
             engine,
             cpu_seconds,
         })

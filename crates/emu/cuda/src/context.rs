@@ -27,6 +27,7 @@ fn meant(handle: Context) -> CuResult<ContextId> {
 fn synchronize(id: ContextId) -> CuResult {
     machine()?.call(Cost::Call, |call| {
         let device = call.state.contexts.get(id)?.device;
+        call.may_wait_for_all(device)?;
         call.synchronize(device)
     })
 }
@@ -71,7 +72,10 @@ api! {
             let context = call.state.contexts.primary(device)?;
             match context.users {
                 0 => return Err(CuError::InvalidContext),
-                1 => call.reset(device)?,
+                1 => {
+                    call.may_wait_for_all(device)?;
+                    call.reset(device)?;
+                }
                 _ => {}
             }
             call.state.contexts.primary(device)?.users -= 1;
@@ -81,7 +85,10 @@ api! {
 
     /// Memory and streams end; the count of retains stays. Events and modules live on: they hold nothing here.
     fn cuDevicePrimaryCtxReset_v2(ordinal: c_int) {
-        with_device(ordinal, |call, device| call.reset(device))
+        with_device(ordinal, |call, device| {
+            call.may_wait_for_all(device)?;
+            call.reset(device)
+        })
     }
 
     fn cuDevicePrimaryCtxSetFlags_v2(ordinal: c_int, flags: c_uint) {

@@ -8,12 +8,13 @@ use std::ffi::{c_uint, c_void};
 
 use deepum_core::units::{Bytes, DevAddr};
 use deepum_emu_device::error::{CuError, CuResult};
-use deepum_emu_device::machine::{Cost, machine};
+use deepum_emu_device::machine::{Call, Cost, machine};
 use deepum_emu_device::memory::Return;
+use deepum_emu_device::space::Kind;
 use deepum_emu_device::work::{Copy, Direction, Fill};
 
 use crate::current;
-use crate::edge::{In, addr, api, twins};
+use crate::edge::{In, addr, api, size, twins};
 use crate::handle::{Context, Stream};
 
 /// Which ends of a copy are said to be device memory.
@@ -48,15 +49,21 @@ fn pitched(dst: (u64, u64), src: (u64, u64), width: u64, height: u64) -> Copy {
     }
 }
 
+/// Device memory is where it is said to be.
+fn said_rightly(call: &Call<'_>, copies: &[Copy], said: Said) -> CuResult {
+    let unknown = |addr| call.state.space.find(addr).is_none();
+    let wrong = |copy: &Copy| said.dst && unknown(copy.dst) || said.src && unknown(copy.src);
+    let some = copies.iter().filter(|copy| copy.bytes() > Bytes::ZERO);
+    if some.clone().any(wrong) { Err(CuError::InvalidValue) } else { Ok(()) }
+}
+
 /// Queues copies, all in one call of the program's.
 fn copies(copies: &[Copy], said: Said, stream: Stream, when: Return) -> CuResult {
     machine()?.call(Cost::Call, |call| {
         let stream = current::stream(call, stream)?;
-        let unknown = |addr| call.state.space.find(addr).is_none();
-        for copy in copies.iter().filter(|copy| copy.bytes() > Bytes::ZERO) {
-            if said.dst && unknown(copy.dst) || said.src && unknown(copy.src) {
-                return Err(CuError::InvalidValue);
-            }
+        said_rightly(call, copies, said)?;
+        if when == Return::Late {
+            call.may_wait(stream)?;
         }
         copies.iter().try_for_each(|copy| call.copy(stream, copy.clone(), when))
     })
@@ -74,12 +81,11 @@ fn area(dst: u64, pitch: usize, unit: u8, value: u32, n: usize, height: usize) -
 }
 
 fn fill(fill: Fill, stream: Stream, when: Return) -> CuResult {
-    let crosses = fill.height > 1 && fill.pitch < fill.width;
-    if crosses || !fill.dst.0.is_multiple_of(u64::from(fill.unit)) {
-        return Err(CuError::InvalidValue);
-    }
     machine()?.call(Cost::Call, |call| {
         let stream = current::stream(call, stream)?;
+        if when == Return::Late {
+            call.may_wait(stream)?;
+        }
         call.fill(stream, fill)?;
         // A memset of device memory is asynchronous even without a stream (CUDA driver API, "API synchronization
         // behavior"); of anything else it is not.
@@ -172,8 +178,8 @@ fn copy_2d(given: In<Copy2d>, stream: Stream, when: Return) -> CuResult {
     copies(&[copy], Said { dst: to, src: from }, stream, when)
 }
 
-fn copy_3d(given: In<Copy3d>, stream: Stream, when: Return) -> CuResult {
-    let c = given.get()?;
+/// The copies that a box is, a layer each.
+fn layers(c: &Copy3d) -> CuResult<(Vec<Copy>, Said)> {
     if c.src.lod != 0 || c.dst.lod != 0 {
         return Err(CuError::InvalidValue);
     }
@@ -190,7 +196,40 @@ fn copy_3d(given: In<Copy3d>, stream: Stream, when: Return) -> CuResult {
     let slice = |n| Ok(pitched(end(&c.dst, n)?, end(&c.src, n)?, c.width as u64, c.height as u64));
     let slices: Vec<Copy> = (0..c.depth).map(slice).collect::<CuResult<_>>()?;
     let said = |e: &End3d| base(e.kind, e.host, e.device).map(|(_, said)| said);
-    copies(&slices, Said { dst: said(&c.dst)?, src: said(&c.src)? }, stream, when)
+    Ok((slices, Said { dst: said(&c.dst)?, src: said(&c.src)? }))
+}
+
+fn copy_3d(given: In<Copy3d>, stream: Stream, when: Return) -> CuResult {
+    let (slices, said) = layers(&given.get()?)?;
+    copies(&slices, said, stream, when)
+}
+
+/// A box as a graph's node has it, of one layer: more are not supported.
+pub fn of_node(call: &Call<'_>, given: &Copy3d) -> CuResult<Copy> {
+    let (slices, said) = layers(given)?;
+    said_rightly(call, &slices, said)?;
+    match <[Copy; 1]>::try_from(slices) {
+        Ok([one]) if one.bytes() > Bytes::ZERO => call.checked_copy(one),
+        Ok(_) => Err(CuError::InvalidValue),
+        Err(_) => Err(CuError::NotSupported),
+    }
+}
+
+impl Copy3d {
+    /// A node's copy as the program described it, or would have.
+    pub fn of(call: &Call<'_>, copy: &Copy) -> Self {
+        let end = |at: DevAddr, pitch: u64| {
+            let known = call.state.space.find(at);
+            let on_device = known.is_some_and(|found| found.kind.is_of_device() || found.kind == Kind::Managed);
+            let (kind, host, device) = if on_device { (2, 0, at.0) } else { (1, at.0, 0) };
+            let none = std::ptr::null();
+            let (host, pitch) = (std::ptr::with_exposed_provenance(size(Bytes(host))), size(Bytes(pitch)));
+            let rows = size(Bytes(copy.height));
+            End3d { x: 0, y: 0, z: 0, lod: 0, kind, host, device, array: none, reserved: none, pitch, height: rows }
+        };
+        let (src, dst) = (end(copy.src, copy.src_pitch), end(copy.dst, copy.dst_pitch));
+        Self { src, dst, width: size(Bytes(copy.width)), height: size(Bytes(copy.height)), depth: 1 }
+    }
 }
 
 /// A copy between contexts, which must be active; where its ends are, their addresses say.

@@ -102,6 +102,11 @@ impl<T> Out<T> {
         Self(std::ptr::null_mut())
     }
 
+    /// Whether nothing is wanted.
+    pub fn is_none(self) -> bool {
+        self.0.is_null()
+    }
+
     /// The same place, for another type: the one documented for what was asked.
     pub fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
@@ -147,6 +152,13 @@ impl<T> In<T> {
     /// Whether there is none.
     pub fn is_null(self) -> bool {
         self.0.is_null()
+    }
+}
+
+/// What is ours, as an argument or to be read by the program.
+impl<T> From<&T> for In<T> {
+    fn from(ours: &T) -> Self {
+        Self(ours)
     }
 }
 

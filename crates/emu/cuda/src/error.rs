@@ -56,11 +56,30 @@ const RESULTS: &[(c_int, &CStr, &CStr)] = &[
     (900, c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", c"operation not permitted when stream is capturing"),
     (901, c"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", c"operation failed due to a previous error during capture"),
     (
+        902,
+        c"CUDA_ERROR_STREAM_CAPTURE_MERGE",
+        c"operation would result in a merge of separate capture sequences",
+    ),
+    (903, c"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", c"capture was not ended in the same stream as it began"),
+    (904, c"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", c"capturing stream has unjoined work"),
+    (905, c"CUDA_ERROR_STREAM_CAPTURE_ISOLATION", c"dependency created on uncaptured work in another stream"),
+    (
         906,
         c"CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
         c"operation would make the legacy stream depend on a capturing blocking stream",
     ),
+    (907, c"CUDA_ERROR_CAPTURED_EVENT", c"operation not permitted on an event last recorded in a capturing stream"),
+    (
+        908,
+        c"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+        c"attempt to terminate a thread-local capture sequence from another thread",
+    ),
     (909, c"CUDA_ERROR_TIMEOUT", c"wait operation timed out"),
+    (
+        910,
+        c"CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
+        c"the graph update was not performed because it included changes which violated constraints specific to instantiated graph update",
+    ),
     (999, c"CUDA_ERROR_UNKNOWN", c"unknown error"),
 ];
 
@@ -118,6 +137,17 @@ mod tests {
             HostMemoryNotRegistered,
             NotPermitted,
             NotSupported,
+            IllegalState,
+            CaptureUnsupported,
+            CaptureInvalidated,
+            CaptureMerge,
+            CaptureUnmatched,
+            CaptureUnjoined,
+            CaptureIsolation,
+            CaptureImplicit,
+            CapturedEvent,
+            CaptureWrongThread,
+            GraphUpdateFailure,
             Unknown,
         ];
         for error in ours {

@@ -5,7 +5,6 @@ use std::ffi::c_uint;
 use deepum_emu_device::error::{CuError, CuResult};
 use deepum_emu_device::machine::{Cost, machine};
 use deepum_emu_device::run::Until;
-use deepum_emu_device::work::Work;
 
 use crate::current;
 use crate::edge::{Out, api, twins};
@@ -15,16 +14,14 @@ use crate::handle::{Event, Stream};
 const DISABLE_TIMING: c_uint = 2;
 const INTERPROCESS: c_uint = 4;
 
-fn record(event: Event, stream: Stream) -> CuResult {
+/// `CU_EVENT_RECORD_EXTERNAL`.
+const EXTERNAL: c_uint = 1;
+
+fn record(event: Event, stream: Stream, flags: c_uint) -> CuResult {
     let id = event.get()?;
     machine()?.call(Cost::Call, |call| {
         let stream = current::stream(call, stream)?;
-        // Event and stream are of one context (CUDA driver API reference, cuEventRecord).
-        if Some(call.state.events.get(id)?.device) != call.state.streams.device_of(stream) {
-            return Err(CuError::InvalidHandle);
-        }
-        let mark = call.queue(stream, &[], Work::Record(id))?;
-        call.state.events.record(id, mark)
+        call.record(stream, id, flags & EXTERNAL != 0)
     })
 }
 
@@ -45,24 +42,27 @@ api! {
 
     fn cuEventDestroy_v2(event: Event) {
         let id = event.get()?;
-        machine()?.call(Cost::Call, |call| call.state.events.destroy(id))
+        machine()?.call(Cost::Call, |call| {
+            call.state.captures.forget_event(id);
+            call.state.events.destroy(id)
+        })
     }
 
     fn cuEventRecord(event: Event, stream: Stream) {
-        record(event, stream)
+        record(event, stream, 0)
     }
 
     fn cuEventRecordWithFlags(event: Event, stream: Stream, flags: c_uint) {
-        // CU_EVENT_RECORD_EXTERNAL matters in captures only, of which there are none.
-        if flags > 1 {
+        if flags > EXTERNAL {
             return Err(CuError::InvalidValue);
         }
-        record(event, stream)
+        record(event, stream, flags)
     }
 
     fn cuEventQuery(event: Event) {
         let id = event.get()?;
         machine()?.call(Cost::Call, |call| {
+            call.may_wait_for_event(id)?;
             let mark = call.state.events.get(id)?.mark;
             if mark.is_none_or(|mark| call.state.streams.reached(mark)) { Ok(()) } else { Err(CuError::NotReady) }
         })
@@ -70,15 +70,20 @@ api! {
 
     fn cuEventSynchronize(event: Event) {
         let id = event.get()?;
-        machine()?.call(Cost::Call, |call| match call.state.events.get(id)?.mark {
-            Some(mark) => call.run(Until::Reached(mark)).and_then(|()| call.trim_pools()),
-            None => Ok(()),
+        machine()?.call(Cost::Call, |call| {
+            call.may_wait_for_event(id)?;
+            match call.state.events.get(id)?.mark {
+                Some(mark) => call.run(Until::Reached(mark)).and_then(|()| call.trim_pools()),
+                None => Ok(()),
+            }
         })
     }
 
     fn cuEventElapsedTime(out: Out<f32>, start: Event, end: Event) {
         let (start, end) = (start.get()?, end.get()?);
         let nanos = machine()?.call(Cost::Call, |call| {
+            call.may_wait_for_event(start)?;
+            call.may_wait_for_event(end)?;
             let (a, b) = (call.state.events.get(start)?, call.state.events.get(end)?);
             let (Some(first), Some(last)) = (a.mark, b.mark) else { return Err(CuError::InvalidHandle) };
             if !a.timing || !b.timing || a.device != b.device {

@@ -6,6 +6,7 @@
 use deepum_core::units::DeviceId;
 use deepum_emu_device::context::ContextId;
 use deepum_emu_device::error::{CuError, CuResult};
+use deepum_emu_device::graph::{ExecId, GraphId, NodeId};
 use deepum_emu_device::kernel::{KernelId, ModuleId};
 use deepum_emu_device::pool::PoolId;
 use deepum_emu_device::stream::StreamId;
@@ -55,6 +56,14 @@ handles! {
     MemoryPool = 0xC6: PoolId, PoolId, |p| p.0;
     /// `CUmemGenericAllocationHandle`.
     Physical = 0xC7: PhysicalId, PhysicalId, |p| p.0;
+    /// `CUgraph`.
+    Graph = 0xC8: GraphId, GraphId, |g| g.0;
+    /// `CUgraphNode`.
+    Node = 0xC9: NodeId, NodeId, |n| n.0;
+    /// `CUgraphExec`.
+    Exec = 0xCA: ExecId, ExecId, |e| e.0;
+    /// `CUuserObject`.
+    Object = 0xCB: u32, |n| n, |o| o;
 }
 
 impl Context {
@@ -65,6 +74,21 @@ impl Context {
     pub fn of_device(device: DeviceId) -> Self {
         Self::of(ContextId(u32::from(device.0)))
     }
+}
+
+impl Function {
+    /// No function.
+    pub const NULL: Self = Self(0);
+}
+
+impl Graph {
+    /// No graph.
+    pub const NULL: Self = Self(0);
+}
+
+impl Node {
+    /// No node.
+    pub const NULL: Self = Self(0);
 }
 
 impl Stream {

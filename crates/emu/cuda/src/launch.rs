@@ -7,6 +7,7 @@ use deepum_emu_device::error::{CuError, CuResult};
 use deepum_emu_device::kernel::Kernel;
 use deepum_emu_device::launch::Shape;
 use deepum_emu_device::machine::{Cost, machine};
+use deepum_emu_device::work::Launch;
 
 use crate::current;
 use crate::edge::{In, api, twins};
@@ -87,7 +88,7 @@ fn pack(kernel: &Kernel, params: In<In<u8>>, extra: In<In<c_void>>) -> CuResult<
     Ok(given)
 }
 
-fn shape(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Shape {
+pub fn shape(grid: [c_uint; 3], block: [c_uint; 3], shared: c_uint) -> Shape {
     Shape { grid, block, shared: Bytes(u64::from(shared)) }
 }
 
@@ -98,7 +99,19 @@ fn fits_at_once(kernel: &Kernel, shape: Shape) -> CuResult<bool> {
     Ok(product(shape.grid) <= room)
 }
 
-/// Queues a launch. More dynamic shared memory than the kernel was allowed is refused, as by a driver.
+/// A kernel and its arguments. More dynamic shared memory than the kernel was allowed is refused, as by a driver.
+pub fn kernel(function: Function, shape: Shape, params: In<In<u8>>, extra: In<In<c_void>>) -> CuResult<Launch> {
+    if !params.is_null() && !extra.is_null() {
+        return Err(CuError::InvalidValue);
+    }
+    let kernel = module::kernel(function)?;
+    if !module::allows_shared(&kernel, shape.shared) {
+        return Err(CuError::InvalidValue);
+    }
+    let packed = pack(&kernel, params, extra)?;
+    Launch::new(kernel, shape, packed)
+}
+
 fn launch(
     function: Function,
     shape: Shape,
@@ -107,20 +120,13 @@ fn launch(
     params: In<In<u8>>,
     extra: In<In<c_void>>,
 ) -> CuResult {
-    if !params.is_null() && !extra.is_null() {
-        return Err(CuError::InvalidValue);
-    }
-    let kernel = module::kernel(function)?;
-    if !module::allows_shared(&kernel, shape.shared) {
-        return Err(CuError::InvalidValue);
-    }
-    if cooperative && !fits_at_once(&kernel, shape)? {
+    let launch = kernel(function, shape, params, extra)?;
+    if cooperative && !fits_at_once(&launch.kernel, shape)? {
         return Err(CuError::CooperativeLaunchTooLarge);
     }
-    let packed = pack(&kernel, params, extra)?;
     machine()?.call(Cost::Launch, |call| {
         let stream = current::stream(call, stream)?;
-        call.launch(stream, kernel, shape, packed)
+        call.launch(stream, launch)
     })
 }
 

@@ -7,10 +7,11 @@
 //! Rules: a function answers `CUDA_SUCCESS` only if it had the effect it promises; output pointers are written or the
 //! call fails; nothing unwinds into C; `cuInit` and `cuDriverGetVersion` read the environment, nothing else does.
 //!
-//! Refused: contexts other than the primary ones, graphs and capture, IPC, external memory and semaphores, textures,
+//! Refused: contexts other than the primary ones, nodes of graphs that allocate, free, signal or decide, IPC, external memory and semaphores, textures,
 //! surfaces and arrays, multicast, green contexts, the JIT linker, private export tables.
 
 mod attribute;
+mod capture;
 mod context;
 mod copy;
 mod current;
@@ -18,6 +19,8 @@ mod edge;
 mod emu;
 mod error;
 mod event;
+mod exec;
+mod graph;
 mod handle;
 mod init;
 mod launch;
@@ -26,6 +29,8 @@ mod managed;
 mod memop;
 mod memory;
 mod module;
+mod node;
+mod object;
 mod pool;
 mod proc;
 mod stream;

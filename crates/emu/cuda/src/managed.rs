@@ -284,7 +284,8 @@ api! {
             return Err(CuError::InvalidValue);
         }
         machine()?.call(Cost::Call, |call| {
-            current::stream(call, stream)?;
+            let stream = current::stream(call, stream)?;
+            call.not_captured(stream)?;
             let found = call.state.space.find(range(start, 0).start);
             found.filter(|a| a.kind == Kind::Managed).map(drop).ok_or(CuError::InvalidValue)
         })

@@ -58,7 +58,7 @@ fn queue(stream: Stream, asked: &[Asked]) -> CuResult {
     machine()?.call(Cost::Call, |call| {
         let stream = current::stream(call, stream)?;
         let work: Vec<_> = asked.iter().map(|one| one.work(call)).collect::<CuResult<_>>()?;
-        work.into_iter().flatten().try_for_each(|work| call.queue(stream, &[], work).map(drop))
+        work.into_iter().flatten().try_for_each(|work| call.give(stream, work))
     })
 }
 

@@ -24,13 +24,17 @@ const NO_DEVICE: c_int = -2;
 fn allocate(kind: Kind, bytes: usize, flags: u32) -> CuResult<u64> {
     machine()?.call(Cost::Call, |call| {
         let device = current::device(call)?;
+        call.permitted()?;
         let made = call.allocate(kind, device, Bytes(bytes as u64), flags)?;
         Ok(made.range.start.0)
     })
 }
 
 fn release(start: DevAddr, kinds: &[Kind]) -> CuResult {
-    machine()?.call(Cost::Call, |call| call.release(start, kinds))
+    machine()?.call(Cost::Call, |call| {
+        call.permitted()?;
+        call.release(start, kinds)
+    })
 }
 
 fn find(pointer: DevAddr) -> CuResult<Found> {
@@ -153,6 +157,7 @@ api! {
         }
         machine()?.call(Cost::Call, |call| {
             let device = current::device(call)?;
+            call.permitted()?;
             call.state.space.register(device, range(addr(pointer).0, bytes), flags).map(drop)
         })
     }

@@ -11,6 +11,7 @@ use deepum_emu_device::error::{CuError, CuResult};
 use deepum_emu_device::machine::{Call, Cost, machine};
 use deepum_emu_device::pool::PoolId;
 use deepum_emu_device::space::Kind;
+use deepum_emu_device::stream::StreamId;
 
 use crate::current;
 use crate::edge::{In, Out, api, twins};
@@ -69,10 +70,16 @@ fn with_pool<R>(handle: MemoryPool, f: impl FnOnce(&mut Call<'_>, PoolId) -> CuR
     })
 }
 
+/// In a captured stream these calls would become nodes that allocate and free, which there are none of.
+fn no_node(call: &mut Call<'_>, stream: StreamId) -> CuResult {
+    if call.captures(stream)? { Err(CuError::NotSupported) } else { Ok(()) }
+}
+
 fn allocate(bytes: usize, pool: Option<MemoryPool>, stream: Stream) -> CuResult<u64> {
     let named = pool.map(|pool| pool.get().map_err(|_| CuError::InvalidValue)).transpose()?;
     machine()?.call(Cost::Call, |call| {
         let stream = current::stream(call, stream)?;
+        no_node(call, stream)?;
         let of = call.state.streams.get(stream).ok_or(CuError::InvalidHandle)?.device;
         let pool = named.map_or_else(|| call.state.pools.current_of(of), Ok)?;
         Ok(call.allocate_from(pool, stream, Bytes(bytes as u64))?.0)
@@ -147,6 +154,7 @@ api! {
     fn cuMemFreeAsync(pointer: u64, stream: Stream) {
         machine()?.call(Cost::Call, |call| {
             let stream = current::stream(call, stream)?;
+            no_node(call, stream)?;
             match call.free_to_pool(DevAddr(pointer), Some(stream))? {
                 Some(()) => Ok(()),
                 None => call.release(DevAddr(pointer), &[Kind::Device, Kind::Managed]),

@@ -1,6 +1,5 @@
 //! Streams, and functions of the program in stream order.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 
 use deepum_emu_device::error::{CuError, CuResult};
@@ -11,6 +10,9 @@ use deepum_emu_device::work::{HostFn, Work};
 use crate::current;
 use crate::edge::{Out, api, twins};
 use crate::handle::{Context, Event, Stream};
+
+/// `CU_EVENT_WAIT_EXTERNAL`.
+const WAIT_EXTERNAL: c_uint = 1;
 
 fn create(out: Out<Stream>, flags: c_uint, priority: c_int) -> CuResult {
     let flavour = match flags {
@@ -59,13 +61,17 @@ api! {
 
     fn cuStreamDestroy_v2(stream: Stream) {
         let id = stream.get()?;
-        let gone = machine()?.call(Cost::Call, |call| Ok(call.state.streams.destroy(id)))?;
+        let gone = machine()?.call(Cost::Call, |call| {
+            call.leave_capture(id);
+            Ok(call.state.streams.destroy(id))
+        })?;
         if gone { Ok(()) } else { Err(CuError::InvalidHandle) }
     }
 
     fn cuStreamQuery(stream: Stream) {
         machine()?.call(Cost::Call, |call| {
             let id = current::stream(call, stream)?;
+            call.may_wait(id)?;
             if call.state.streams.behind(id).is_empty() { Ok(()) } else { Err(CuError::NotReady) }
         })
     }
@@ -73,6 +79,7 @@ api! {
     fn cuStreamSynchronize(stream: Stream) {
         machine()?.call(Cost::Call, |call| {
             let id = current::stream(call, stream)?;
+            call.may_wait(id)?;
             call.synchronize_stream(id)
         })
     }
@@ -83,11 +90,7 @@ api! {
         }
         machine()?.call(Cost::Call, |call| {
             let id = current::stream(call, stream)?;
-            // An event that was never recorded holds nobody back.
-            match call.state.events.get(event.get()?)?.mark {
-                Some(mark) => call.queue(id, &[mark], Work::Nothing).map(drop),
-                None => Ok(()),
-            }
+            call.await_event(id, event.get()?, flags & WAIT_EXTERNAL != 0)
         })
     }
 
@@ -130,7 +133,7 @@ api! {
         let call_later = HostFn { function: function.ok_or(CuError::InvalidValue)?, argument };
         machine()?.call(Cost::Call, |call| {
             let id = current::stream(call, stream)?;
-            call.queue(id, &[], Work::Host(call_later)).map(drop)
+            call.give(id, Work::Host(call_later))
         })
     }
 
@@ -144,6 +147,8 @@ api! {
         let callback = Callback { function: function.ok_or(CuError::InvalidValue)?, stream, argument };
         machine()?.call(Cost::Call, |call| {
             let id = current::stream(call, stream)?;
+            // A callback is for one call, so it can be no node.
+            call.not_captured(id)?;
             let argument = Box::into_raw(Box::new(callback)).cast();
             let queued = call.queue(id, &[], Work::Host(HostFn { function: call_back, argument }));
             if queued.is_err() {
@@ -152,57 +157,6 @@ api! {
             }
             queued.map(drop)
         })
-    }
-
-    // Capture is refused, so nothing ever captures.
-
-    fn cuStreamIsCapturing(stream: Stream, status: Out<c_int>) {
-        machine()?.call(Cost::Free, |call| current::stream(call, stream))?;
-        status.put(0)
-    }
-
-    fn cuStreamGetCaptureInfo(stream: Stream, status: Out<c_int>, id: Out<u64>) {
-        machine()?.call(Cost::Free, |call| current::stream(call, stream))?;
-        id.offer(0);
-        status.put(0)
-    }
-
-    fn cuStreamGetCaptureInfo_v2(
-        stream: Stream, status: Out<c_int>, id: Out<u64>, graph: Out<usize>, dependencies: Out<usize>, count: Out<usize>,
-    ) {
-        machine()?.call(Cost::Free, |call| current::stream(call, stream))?;
-        id.offer(0);
-        graph.offer(0);
-        dependencies.offer(0);
-        count.offer(0);
-        status.put(0)
-    }
-
-    fn cuStreamGetCaptureInfo_v3(
-        stream: Stream, status: Out<c_int>, id: Out<u64>, graph: Out<usize>, dependencies: Out<usize>, edges: Out<usize>,
-        count: Out<usize>,
-    ) {
-        machine()?.call(Cost::Free, |call| current::stream(call, stream))?;
-        id.offer(0);
-        graph.offer(0);
-        dependencies.offer(0);
-        edges.offer(0);
-        count.offer(0);
-        status.put(0)
-    }
-
-    /// Modes only say which calls a capture forbids, so nothing is done with them but to hand the last one back.
-    fn cuThreadExchangeStreamCaptureMode(mode: Out<c_int>) {
-        thread_local! {
-            /// `CU_STREAM_CAPTURE_MODE_GLOBAL` is what a thread starts with.
-            static MODE: Cell<c_int> = const { Cell::new(0) };
-        }
-        machine()?;
-        let new = mode.get()?;
-        if !(0..=2).contains(&new) {
-            return Err(CuError::InvalidValue);
-        }
-        mode.put(MODE.replace(new))
     }
 }
 
@@ -222,13 +176,4 @@ twins! {
     fn cuStreamAddCallback_ptsz(
         s: Stream, f: Option<unsafe extern "C" fn(Stream, c_int, *mut c_void)>, argument: *mut c_void, flags: c_uint,
     ) = cuStreamAddCallback(s.per_thread(), f, argument, flags);
-    fn cuStreamIsCapturing_ptsz(s: Stream, status: Out<c_int>) = cuStreamIsCapturing(s.per_thread(), status);
-    fn cuStreamGetCaptureInfo_ptsz(s: Stream, status: Out<c_int>, id: Out<u64>)
-        = cuStreamGetCaptureInfo(s.per_thread(), status, id);
-    fn cuStreamGetCaptureInfo_v2_ptsz(
-        s: Stream, status: Out<c_int>, id: Out<u64>, graph: Out<usize>, dependencies: Out<usize>, count: Out<usize>,
-    ) = cuStreamGetCaptureInfo_v2(s.per_thread(), status, id, graph, dependencies, count);
-    fn cuStreamGetCaptureInfo_v3_ptsz(
-        s: Stream, status: Out<c_int>, id: Out<u64>, graph: Out<usize>, deps: Out<usize>, edges: Out<usize>, n: Out<usize>,
-    ) = cuStreamGetCaptureInfo_v3(s.per_thread(), status, id, graph, deps, edges, n);
 }

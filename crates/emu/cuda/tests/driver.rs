@@ -1,4 +1,4 @@
-//! Compiles `driver.c` and runs its cases against the built library, each in a process of its own.
+//! Compiles `driver.c` and `graphs.c` and runs their cases against the built library, each in a process of its own.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -14,26 +14,30 @@ fn library() -> PathBuf {
     built
 }
 
-fn program() -> &'static Path {
-    static BUILT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, path) = BUILT.get_or_init(|| {
+/// The folder of the compiled programs.
+fn programs() -> &'static Path {
+    static BUILT: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("driver");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/driver.c");
-        let flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-rdynamic", "-o"];
-        let built = Command::new("gcc").args(flags).arg(&path).arg(source).args(["-ldl", "-lpthread"]).status();
-        assert!(built.expect("gcc is there").success());
+        for name in ["driver", "graphs"] {
+            let source = format!("{}/tests/{name}.c", env!("CARGO_MANIFEST_DIR"));
+            let flags = ["-Wall", "-Wextra", "-Werror", "-O1", "-rdynamic", "-o"];
+            let mut compile = Command::new("gcc");
+            compile.args(flags).arg(folder.path().join(name)).arg(source).args(["-ldl", "-lpthread"]);
+            assert!(compile.status().expect("gcc is there").success());
+        }
         std::os::unix::fs::symlink(library(), folder.path().join("libcuda.so.1")).expect("a link");
-        (folder, path)
+        folder
     });
-    path
+    folder.path()
 }
 
-/// A case, to be run on the library under the name it is played as.
+/// A case, `NAME` or `graphs:NAME`, to be run on the library under the name it is played as.
 fn command(case: &str, emu: &str) -> Command {
-    let mut command = Command::new(program());
+    let (program, case) = case.split_once(':').unwrap_or(("driver", case));
+    let mut command = Command::new(programs().join(program));
     command.args(["libcuda.so.1", case]).env("DEEPUM_EMU", emu).env_remove("DEEPUM_EMU_LOG");
-    command.env("LD_LIBRARY_PATH", program().with_file_name(""));
+    command.env("LD_LIBRARY_PATH", programs());
     command
 }
 
@@ -70,6 +74,42 @@ cases! {
     forks with "v100-32g";
 }
 
+/// CUDA graphs, with real bytes.
+mod graphs {
+    macro_rules! cases {
+        ($($name:ident;)*) => {$(
+            #[test]
+            fn $name() {
+                super::run(concat!("graphs:", stringify!($name)), "v100-32g:data=1,devices=1,driver=580");
+            }
+        )*};
+    }
+
+    cases! {
+        replay;
+        forbidden;
+        spreading;
+        building;
+        objects;
+    }
+
+    /// A graph's launch is one launch, with one entry, in which the times of its kernels add up.
+    #[test]
+    fn a_launch_of_a_graph_is_counted_once() {
+        let (ended, log) = super::logged("graphs:counted", "v100-32g");
+        assert!(ended.success());
+        let totals = &log.totals;
+        assert_eq!((totals.launches, totals.launches_done, log.entries.len()), (21, 21, 21));
+        assert_eq!(totals.exact_launches, 61, "kernels, by what they touch");
+        let same = log.entries[..20].iter().all(|entry| entry.identity == log.entries[0].identity);
+        assert!(same && log.entries[20].identity != log.entries[0].identity);
+        // Three kernels that read and write 4 MiB each, against one that does with 4 KiB.
+        let took = |n: usize| log.entries[n].end - log.entries[n].start;
+        assert!(took(19) > 3 * took(20), "{:?}", log.entries);
+        assert!(log.entries[0].end <= log.entries[1].start);
+    }
+}
+
 #[test]
 fn a_refused_function_names_itself_once() {
     let said = run("proc_address", "v100-32g");
@@ -94,7 +134,7 @@ fn logged(case: &str, emu: &str) -> (ExitStatus, FlightLog) {
     (ended, FlightLog::open(&path).expect("a log"))
 }
 
-/// Of the whole function (capture) and of what is asked of one (an event between processes) alike.
+/// Of the whole function (memory pools) and of what is asked of one (an event between processes) alike.
 #[test]
 fn every_refused_call_is_counted_once() {
     let (ended, log) = logged("streams", "v100-32g");

@@ -141,8 +141,29 @@ driver_functions! {
     cuStreamGetDevice 12080 (Stream, *mut c_int);
     cuStreamAddCallback 5000 (Stream, *const c_void, *mut c_void, c_uint);
     cuStreamAttachMemAsync 6000 (Stream, *mut c_void, usize, c_uint);
+
+    cuStreamBeginCapture 10010 (Stream, c_int);
+    cuStreamBeginCaptureToGraph 12030 (Stream, Handle, *const Handle, *const c_void, usize, c_int);
+    cuStreamEndCapture 10000 (Stream, *mut Handle);
     cuStreamIsCapturing 10000 (Stream, *mut c_int);
+    cuStreamGetCaptureInfo 12030 (
+        Stream, *mut c_int, *mut u64, *mut Handle, *mut *const Handle, *mut *const c_void, *mut usize,
+    );
+    cuStreamUpdateCaptureDependencies 12030 (Stream, *const Handle, *const c_void, usize, c_uint);
     cuThreadExchangeStreamCaptureMode 10010 (*mut c_int);
+
+    cuGraphAddEmptyNode 10000 (*mut Handle, Handle, *const Handle, usize);
+    cuGraphDestroy 10000 (Handle);
+    cuGraphGetNodes 10000 (Handle, *mut Handle, *mut usize);
+    cuGraphNodeGetType 10000 (Handle, *mut c_int);
+    cuGraphNodeGetDependencies 12030 (Handle, *mut Handle, *mut c_void, *mut usize);
+    cuGraphInstantiateWithFlags 11040 (*mut Handle, Handle, u64);
+    cuGraphLaunch 10000 (Handle, Stream);
+    cuGraphExecDestroy 10000 (Handle);
+    cuUserObjectCreate 11030 (*mut Handle, *mut c_void, *const c_void, c_uint, c_uint);
+    cuUserObjectRelease 11030 (Handle, c_uint);
+    cuGraphRetainUserObject 11030 (Handle, Handle, c_uint, c_uint);
+
     cuLaunchHostFunc 10000 (Stream, *const c_void, *mut c_void);
 
     cuEventCreate 2000 (*mut Handle, c_uint);

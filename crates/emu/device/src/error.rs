@@ -39,6 +39,9 @@ pub enum CuError {
     /// Not a live stream, event, module, function or library.
     #[error("invalid resource handle")]
     InvalidHandle = 400,
+    /// Not in this state: a capture that is none, or is one already.
+    #[error("the operation cannot be performed in the present state")]
+    IllegalState = 401,
     /// No function, variable or symbol of this name.
     #[error("named symbol not found")]
     NotFound = 500,
@@ -72,6 +75,39 @@ pub enum CuError {
     /// The emulated device does not do this.
     #[error("operation not supported")]
     NotSupported = 801,
+    /// A capture forbids it, and is invalid from now on.
+    #[error("operation not permitted when stream is capturing")]
+    CaptureUnsupported = 900,
+    /// Something earlier made the capture invalid.
+    #[error("operation failed due to a previous error during capture")]
+    CaptureInvalidated = 901,
+    /// It would join two captures.
+    #[error("operation would result in a merge of separate capture sequences")]
+    CaptureMerge = 902,
+    /// The capture began in another stream.
+    #[error("capture was not ended in the same stream as it began")]
+    CaptureUnmatched = 903,
+    /// A stream that the capture forked into did not join again.
+    #[error("capturing stream has unjoined work")]
+    CaptureUnjoined = 904,
+    /// A captured stream would wait for work that is not captured.
+    #[error("dependency created on uncaptured work in another stream")]
+    CaptureIsolation = 905,
+    /// The NULL stream would wait for a stream that captures.
+    #[error("operation would make the legacy stream depend on a capturing blocking stream")]
+    CaptureImplicit = 906,
+    /// The event was last recorded in a capture: nothing ever reaches it.
+    #[error("operation not permitted on an event last recorded in a capturing stream")]
+    CapturedEvent = 907,
+    /// The capture began in another thread.
+    #[error("attempt to terminate a thread-local capture sequence from another thread")]
+    CaptureWrongThread = 908,
+    /// The graph is not as the executable one was.
+    #[error(
+        "the graph update was not performed because it included changes which violated constraints specific to instantiated \
+         graph update"
+    )]
+    GraphUpdateFailure = 910,
     /// A defect of the emulated device itself.
     #[error("unknown error")]
     Unknown = 999,

@@ -10,7 +10,7 @@ use crate::log::Entry;
 use crate::machine::Call;
 use crate::run::Until;
 use crate::stream::StreamId;
-use crate::work::{Launch, Work};
+use crate::work::{Counted, Launch, Work};
 
 /// Shape of a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,42 +39,60 @@ impl Shape {
     }
 }
 
-impl Call<'_> {
-    /// Queues a launch. `params` is the packed parameter buffer, at least as long as the kernel's.
+impl Launch {
+    /// A kernel and its packed parameter buffer, at least as long as the kernel's.
     ///
     /// # Errors
-    /// `InvalidValue` for a shape or a buffer that does not fit; `InvalidHandle` for a stream that is gone.
-    pub fn launch(&mut self, stream: StreamId, kernel: Arc<Kernel>, shape: Shape, params: Vec<u8>) -> CuResult {
+    /// `InvalidValue` for a shape or a buffer that does not fit.
+    pub fn new(kernel: Arc<Kernel>, shape: Shape, params: Vec<u8>) -> CuResult<Self> {
         shape.check()?;
         if params.len() < kernel.params_len() {
             return Err(CuError::InvalidValue);
         }
+        let Shape { grid, block, shared } = shape;
+        Ok(Self { kernel, params: params.into(), grid, block, shared, counted: None })
+    }
+
+    /// Which kernel of which shape it is: the same in every run.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        self.kernel.identity(self.grid, self.block)
+    }
+}
+
+impl Call<'_> {
+    /// Launches a kernel; where the stream is captured it becomes a node.
+    ///
+    /// # Errors
+    /// As for [`Self::give`].
+    pub fn launch(&mut self, stream: StreamId, mut launch: Launch) -> CuResult {
+        if self.captures(stream)? {
+            return self.give(stream, Work::Launch(Box::new(launch)));
+        }
+        launch.counted = Some(self.count_launch(stream, launch.identity())?);
+        self.queue(stream, &[], Work::Launch(Box::new(launch))).map(drop)
+    }
+
+    /// Counts a launch of a kernel or a graph, once there is room for it in the queue.
+    ///
+    /// # Errors
+    /// `InvalidHandle` for a stream that is gone.
+    pub(crate) fn count_launch(&mut self, stream: StreamId, identity: u64) -> CuResult<Counted> {
         let device = self.state.streams.get(stream).ok_or(CuError::InvalidHandle)?.device;
         self.run(Until::Room(device, self.machine.profile.launch_queue))?;
-        let issued = self.state.host;
+        let issued = self.state.host.0;
         let gpu = self.state.gpus.get_mut(usize::from(device.0)).ok_or(CuError::InvalidDevice)?;
         gpu.launches += 1;
         gpu.queued_launches += 1;
         let seq = gpu.launches;
         self.state.totals.launches += 1;
-        let identity = kernel.identity(shape.grid, shape.block);
         let place = u64::from(device.0) | u64::from(stream.0) << 32;
-        let entry = Entry { identity, issued: issued.0, place, ..Entry::default() };
+        let entry = Entry { identity, issued, place, ..Entry::default() };
         let index = self.state.log().map(|log| log.push(&entry));
         if index == Some(None) {
             self.state.totals.entries_dropped += 1;
         }
-        let launch = Launch {
-            kernel,
-            params,
-            grid: shape.grid,
-            block: shape.block,
-            shared: shape.shared,
-            seq,
-            entry: index.flatten(),
-            issued: issued.0,
-        };
-        self.queue(stream, &[], Work::Launch(Box::new(launch))).map(drop)
+        Ok(Counted { identity, seq, entry: index.flatten(), issued })
     }
 }
 

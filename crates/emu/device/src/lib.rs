@@ -9,21 +9,23 @@
 //!
 //! Where to look: [`machine`] who may touch what when; [`state`] what there is; [`run`] the event loop; [`stream`] order; [`space`] addresses; [`pool`] stream-ordered memory; [`vmm`] addresses that a program maps itself;
 //! [`bytes`] real bytes; [`results`] what kernels leave; [`pace`] the engine; [`watch`] who records; [`truth`] what kernels touch; [`fatbin`] what is in an image;
-//! [`log`] the flight log; [`config`] `DEEPUM_EMU`.
+//! [`capture`] and [`graph`] CUDA graphs; [`log`] the flight log; [`config`] `DEEPUM_EMU`.
 //!
 //! Invariants: same calls in the same order, same virtual times, whatever the wall clock; what a kernel touches
 //! never comes from the shim's records; nothing here calls CUDA.
 //!
 //! Not modelled: the program's processor touching managed memory directly (copies through CUDA calls are); concurrent
-//! kernels; graphs; IPC. The driver API refuses those by name.
+//! kernels, also of one graph; IPC. The driver API refuses those by name.
 
 pub mod bytes;
+pub mod capture;
 pub mod command;
 pub mod config;
 pub mod context;
 pub mod error;
 pub mod event;
 pub mod fatbin;
+pub mod graph;
 pub mod hands;
 pub mod kernel;
 pub mod launch;

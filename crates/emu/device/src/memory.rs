@@ -130,7 +130,7 @@ impl Call<'_> {
         state.contexts.end_streams(device, &mut state.streams)
     }
 
-    /// Queues work.
+    /// Queues work, whether or not the stream is captured.
     ///
     /// # Errors
     /// `InvalidHandle` for a stream that is gone.
@@ -141,20 +141,32 @@ impl Call<'_> {
         Ok(mark)
     }
 
-    /// Queues a copy. Waits for it as CUDA's rules say (driver API, "API synchronization behavior"): never inside the
-    /// device, always between host memories and into pageable memory, otherwise if `when` says so.
+    /// A copy with its direction.
     ///
     /// # Errors
-    /// `InvalidValue` if an end that lies in our allocations runs over their end; `InvalidHandle`.
-    pub fn copy(&mut self, stream: StreamId, copy: Copy, when: Return) -> CuResult {
-        let data = self.machine.config.data;
-        let mut copy = copy;
+    /// `InvalidValue` if an end that lies in our allocations runs over their end.
+    pub fn checked_copy(&self, mut copy: Copy) -> CuResult<Copy> {
         copy.direction = bytes::direction(&self.state.space, copy.dst, copy.src);
         for range in [copy.source(), copy.target()] {
             self.whole(range)?;
         }
+        Ok(copy)
+    }
+
+    /// Queues a copy. Waits for it as CUDA's rules say (driver API, "API synchronization behavior"): never inside the
+    /// device, always between host memories and into pageable memory, otherwise if `when` says so. Where the stream is captured, it
+    /// becomes a node, which reads its source whenever it runs.
+    ///
+    /// # Errors
+    /// As for [`Self::checked_copy`] and [`Self::give`].
+    pub fn copy(&mut self, stream: StreamId, copy: Copy, when: Return) -> CuResult {
+        let data = self.machine.config.data;
+        let mut copy = self.checked_copy(copy)?;
         if copy.bytes() == Bytes::ZERO {
             return Ok(());
+        }
+        if self.captures(stream)? {
+            return self.give(stream, Work::Copy(Box::new(copy)));
         }
         let pageable = |addr| self.state.space.find(addr).is_none();
         let (from_pageable, to_pageable) = (pageable(copy.src), pageable(copy.dst));
@@ -176,16 +188,28 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Queues a memset.
+    /// A memset.
     ///
     /// # Errors
-    /// `InvalidValue` if the target is not memory of ours; `InvalidHandle`.
-    pub fn fill(&mut self, stream: StreamId, fill: Fill) -> CuResult {
-        if fill.target().is_empty() {
-            return Ok(());
+    /// `InvalidValue` if its rows overlap, it is not aligned, or its target is not memory of ours.
+    pub fn checked_fill(&self, fill: Fill) -> CuResult<Fill> {
+        let crosses = fill.height > 1 && fill.pitch < fill.width;
+        if crosses || !fill.dst.0.is_multiple_of(u64::from(fill.unit)) {
+            return Err(CuError::InvalidValue);
         }
-        self.state.space.holding(fill.target()).ok_or(CuError::InvalidValue)?;
-        self.queue(stream, &[], Work::Fill(fill)).map(drop)
+        if !fill.target().is_empty() {
+            self.state.space.holding(fill.target()).ok_or(CuError::InvalidValue)?;
+        }
+        Ok(fill)
+    }
+
+    /// Gives a stream a memset.
+    ///
+    /// # Errors
+    /// As for [`Self::checked_fill`] and [`Self::give`].
+    pub fn fill(&mut self, stream: StreamId, fill: Fill) -> CuResult {
+        let fill = self.checked_fill(fill)?;
+        if fill.target().is_empty() { Ok(()) } else { self.give(stream, Work::Fill(fill)) }
     }
 
     /// `range` is in one allocation or in none.
@@ -207,6 +231,7 @@ impl Call<'_> {
         {
             return Err(CuError::InvalidDevice);
         }
+        self.not_captured(stream)?;
         self.queue(stream, &[], Work::Prefetch(pages, to)).map(drop)
     }
 
@@ -224,6 +249,7 @@ impl Call<'_> {
         if end <= start {
             return Ok(());
         }
+        self.not_captured(stream)?;
         self.queue(stream, &[], Work::Discard(AddrRange::new(DevAddr(start), Bytes(end - start)))).map(drop)
     }
 

@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::stream::{Ready, StreamId};
 use crate::testing;
 use crate::truth::{Access, KernelCall, Source, Touch};
-use crate::work::{Copy, Direction, Fill, HostFn, Launch, Word, Work};
+use crate::work::{Copy, Counted, Direction, Fill, HostFn, Launch, Word, Work};
 
 /// What is to be done when work is over.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub enum Ending {
     None,
     /// A kernel: its results, its log entry.
     Launch(Box<Launch>, Nanos),
+    /// A graph's launch: its log entry.
+    Graph(Counted, Nanos),
     /// A copy: its bytes.
     Copy(Box<Copy>),
     /// A memset: its bytes.
@@ -32,7 +34,7 @@ pub enum Ending {
 impl Call<'_> {
     /// Starts the head of a stream.
     pub(crate) fn start(&mut self, Ready { stream, order, .. }: Ready) {
-        let seen = |work: &Work| matches!(work, Work::Launch(_) | Work::Wait(..));
+        let seen = |work: &Work| matches!(work, Work::Launch(_) | Work::Begin(_) | Work::Wait(..));
         if self.state.streams.ready().any(|(r, _, work)| r.stream == stream && seen(work)) {
             // Before a launch, and before the wait in front of one, the engine sees everything so far (ARCHITECTURE section 5).
             self.settle(true);
@@ -47,20 +49,25 @@ impl Call<'_> {
         match work {
             Work::Launch(launch) => {
                 let (touches, compute) = self.launch_work(device, &launch);
-                running.stage = self.walk(device, order, Accessor::Kernel, &touches, compute);
+                running.stage = self.walk(stream, order, Accessor::Kernel, &touches, compute);
                 running.computes = true;
                 running.ending = Ending::Launch(launch, now);
+            }
+            Work::Begin(counted) => self.open(stream, order, counted),
+            Work::End(counted) => {
+                let start = self.close(stream).map_or(now, |open| open.start);
+                running.ending = Ending::Graph(counted, start);
             }
             Work::Fill(fill) => {
                 let bytes = Bytes(fill.width.saturating_mul(fill.height));
                 let compute = profile.kernel_time(bytes, 0.0, Precision::Fp32);
                 let touches = self.state.managed(fill.target(), Access::Write);
-                running.stage = self.walk(device, order, Accessor::CopyEngine, &touches, compute);
+                running.stage = self.walk(stream, order, Accessor::CopyEngine, &touches, compute);
                 running.computes = true;
                 running.ending = Ending::Fill(fill);
             }
             Work::Copy(copy) => {
-                running.stage = self.start_copy(device, order, &copy);
+                running.stage = self.start_copy(stream, device, order, &copy);
                 running.computes = copy.direction == Direction::OnDevice;
                 running.ending = Ending::Copy(copy);
             }
@@ -98,14 +105,18 @@ impl Call<'_> {
         self.state.running.push(running);
     }
 
-    /// Work walks over what it touches, and whoever watches is told.
-    fn walk(&self, device: DeviceId, order: u64, accessor: Accessor, touches: &[Touch], compute: Nanos) -> Stage {
-        self.machine.watch.tell(order, compute, touches);
+    /// Work walks over what it touches, and whoever watches is told; of a graph's nodes when the graph ends.
+    fn walk(&mut self, stream: StreamId, order: u64, accessor: Accessor, touches: &[Touch], compute: Nanos) -> Stage {
+        let device = self.state.streams.device_of(stream).unwrap_or(DeviceId(0));
+        match self.state.open.get_mut(&stream) {
+            Some(graph) => graph.add(touches, compute),
+            None => self.machine.watch.tell(order, compute, touches),
+        }
         let touches: Vec<_> = touches.iter().map(|&touch| touch.into()).collect();
         Stage::Walk(Box::new(KernelRun::new(device, accessor, &touches, compute)))
     }
 
-    fn start_copy(&mut self, device: DeviceId, order: u64, copy: &Copy) -> Stage {
+    fn start_copy(&mut self, stream: StreamId, device: DeviceId, order: u64, copy: &Copy) -> Stage {
         let now = self.state.now;
         let profile = &self.machine.profile;
         let rate = match copy.direction {
@@ -123,7 +134,7 @@ impl Call<'_> {
             let (_, end) = self.state.memory.plain_copy(device, to_device, copy.bytes(), now);
             over = end.saturating_sub(now);
         }
-        self.walk(device, order, Accessor::CopyEngine, &touches, over)
+        self.walk(stream, order, Accessor::CopyEngine, &touches, over)
     }
 
     /// What a launch touches of managed memory, and how long it would take if nothing were missing.
@@ -158,32 +169,29 @@ impl Call<'_> {
         };
         *launches += 1;
         *sum += bytes.0;
-        // The engine's record of arguments is of the first device (ARCHITECTURE section 5).
-        if device == DeviceId(0) {
-            self.compare(launch.seq, &touches);
+        // The launch of a graph has one comparison, with what all its nodes touched.
+        if let Some(counted) = launch.counted
+            && let Some(named) = self.named(device, counted.seq)
+        {
+            self.state.compare(&named, &touches);
         }
         (touches, compute)
     }
 
-    /// Counts how far what the shim named for launch `seq` misses and exceeds what it touches.
-    fn compare(&mut self, seq: u64, touches: &[Touch]) {
+    /// What the shim named for launch `seq`, in order; nothing if there is nobody to ask.
+    pub(crate) fn named(&mut self, device: DeviceId, seq: u64) -> Option<Vec<u64>> {
+        // The engine's record of arguments is of the first device (ARCHITECTURE section 5).
+        if device != DeviceId(0) {
+            return None;
+        }
         let mut named = Vec::new();
         let machine = self.machine;
         if !self.unlocked(|| machine.pace.may_touch(seq, &mut named)) {
-            return;
+            return None;
         }
         named.sort_unstable();
         named.dedup();
-        let mut touched: Vec<u64> = touches.iter().flat_map(|t| t.range.blocks()).map(|b| b.0).collect();
-        touched.sort_unstable();
-        touched.dedup();
-        let both = touched.iter().filter(|b| named.binary_search(b).is_ok()).count() as u64;
-        let totals = &mut self.state.totals;
-        totals.named_launches += 1;
-        totals.blocks_touched += touched.len() as u64;
-        totals.blocks_named += named.len() as u64;
-        totals.blocks_missed += touched.len() as u64 - both;
-        totals.blocks_exceeding += named.len() as u64 - both;
+        Some(named)
     }
 
     /// Calls a function of the program in stream order, with nothing of ours held.
@@ -218,8 +226,11 @@ impl Call<'_> {
             Ending::Write(word) => state.bytes(data).set_word(*word),
             Ending::Launch(launch, start) => {
                 testing::compute(&launch.kernel.info.name, &launch.params, &state.bytes(data));
-                state.log_launch(&done, launch, *start, now);
+                if let Some(counted) = launch.counted {
+                    state.log_launch(&done, counted, *start, now);
+                }
             }
+            Ending::Graph(counted, start) => state.log_launch(&done, *counted, *start, now),
         }
         if done.computes
             && let Some(gpu) = state.gpus.get_mut(usize::from(done.device.0))
@@ -228,7 +239,6 @@ impl Call<'_> {
             gpu.compute_free = now;
             if matches!(done.ending, Ending::Launch(..)) {
                 gpu.compute_free += self.machine.profile.kernel_gap;
-                gpu.queued_launches -= 1;
             }
         }
         state.streams.complete(done.stream, now);
@@ -246,15 +256,32 @@ impl State {
         if managed { vec![Touch { range, access, phase: 0 }] } else { Vec::new() }
     }
 
-    fn log_launch(&mut self, done: &Running, launch: &Launch, start: Nanos, end: Nanos) {
+    /// Counts how far what the shim named for a launch, in order, misses and exceeds what it touched.
+    pub(crate) fn compare(&mut self, named: &[u64], touches: &[Touch]) {
+        let mut touched: Vec<u64> = touches.iter().flat_map(|t| t.range.blocks()).map(|b| b.0).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        let both = touched.iter().filter(|b| named.binary_search(b).is_ok()).count() as u64;
+        let totals = &mut self.totals;
+        totals.named_launches += 1;
+        totals.blocks_touched += touched.len() as u64;
+        totals.blocks_named += named.len() as u64;
+        totals.blocks_missed += touched.len() as u64 - both;
+        totals.blocks_exceeding += named.len() as u64 - both;
+    }
+
+    fn log_launch(&mut self, done: &Running, counted: Counted, start: Nanos, end: Nanos) {
         self.totals.launches_done += 1;
-        let Some(index) = launch.entry else { return };
+        if let Some(gpu) = self.gpus.get_mut(usize::from(done.device.0)) {
+            gpu.queued_launches -= 1;
+        }
+        let Some(index) = counted.entry else { return };
         let sums = (0u8..).zip(&self.gpus).map(|(n, _)| self.memory.totals(DeviceId(n)));
         let (faults, h2d, d2h) = sums
             .fold((0, 0, 0), |(f, i, o), t| (f + t.fault_entries, i + t.bytes_in.total().0, o + t.bytes_out.total().0));
         let entry = Entry {
-            identity: launch.kernel.identity(launch.grid, launch.block),
-            issued: launch.issued,
+            identity: counted.identity,
+            issued: counted.issued,
             start: start.0,
             end: end.0,
             fault_entries: faults,

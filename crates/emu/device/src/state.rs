@@ -6,10 +6,13 @@ use deepum_core::units::{Bytes, DeviceId, Nanos};
 use deepum_model::{Notice, Options, Profile, UnifiedMemory};
 
 use crate::bytes::{self, ByteView};
+use crate::capture::Captures;
 use crate::config::Config;
 use crate::context::Contexts;
 use crate::error::{CuError, CuResult};
 use crate::event::Events;
+use crate::graph::Graphs;
+use crate::graph::launch::OpenLaunches;
 use crate::hands::Hands;
 use crate::kernel::Modules;
 use crate::log::{LogWriter, Totals};
@@ -58,6 +61,12 @@ pub struct State {
     pub vmm: Vmm,
     /// Events.
     pub events: Events,
+    /// Captures in progress.
+    pub captures: Captures,
+    /// Graphs.
+    pub graphs: Graphs,
+    /// Launches of graphs under way.
+    pub open: OpenLaunches,
     /// Devices.
     pub gpus: Vec<Gpu>,
     /// Contexts.
@@ -120,6 +129,9 @@ impl State {
             pools: Pools::new(config.devices),
             vmm: Vmm::default(),
             events: Events::default(),
+            captures: Captures::default(),
+            graphs: Graphs::default(),
+            open: OpenLaunches::default(),
             gpus: devices.map(|_| Gpu::default()).collect(),
             modules: Modules::new(profile.reported_compute_capability),
             truth,

@@ -174,10 +174,16 @@ impl<W> Streams<W> {
     /// host clock: no work starts before it was issued.
     pub fn push(&mut self, id: StreamId, now: Nanos, after: &[Mark], work: W) -> Option<Mark> {
         self.get(id)?;
+        self.issued += 1;
+        self.push_part(id, now, after, work)
+    }
+
+    /// As [`Self::push`], for work that is one with what was issued last, under its position.
+    pub fn push_part(&mut self, id: StreamId, now: Nanos, after: &[Mark], work: W) -> Option<Mark> {
+        self.get(id)?;
         let mut marks = self.behind(id);
         marks.extend(after.iter().filter(|m| !self.reached(**m)));
         marks.retain(|m| m.stream != id);
-        self.issued += 1;
         let order = self.issued;
         let stream = self.all.get_mut(&id)?;
         if stream.queue.is_empty() && !stream.running {

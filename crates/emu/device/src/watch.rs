@@ -1,5 +1,5 @@
 //! Who wants to know what work does: each launch, copy and memset is told as it starts, with what it touches of managed memory and how long it takes
-//! if nothing is missing.
+//! if nothing is missing. The launch of a graph is told when its nodes have run: what they touch is known then.
 //!
 //! For recording programs (ARCHITECTURE section 7). On a GPU nobody could say this, so nothing that decides may ask here: what is told
 //! comes after the launch was issued and planned for, and changes nothing on the device.

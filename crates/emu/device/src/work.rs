@@ -7,19 +7,28 @@ use deepum_core::units::{AddrRange, Bytes, DevAddr, Place};
 
 use crate::kernel::Kernel;
 
-/// One launch, as issued.
+/// A kernel with its arguments.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// What runs.
     pub kernel: Arc<Kernel>,
     /// Packed parameters.
-    pub params: Vec<u8>,
+    pub params: Arc<[u8]>,
     /// Blocks.
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
     /// Dynamic shared memory of a block.
     pub shared: Bytes,
+    /// Its place among its device's launches; a kernel inside a graph has none, its graph's launch has.
+    pub counted: Option<Counted>,
+}
+
+/// The place of a launch, of a kernel or of a graph, among those of its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Counted {
+    /// What it is, the same in every run.
+    pub identity: u64,
     /// Its number on its device, from 1.
     pub seq: u64,
     /// Its entry in the flight log, if there is one.
@@ -167,10 +176,14 @@ fn low(word: u64) -> u32 {
 }
 
 /// One piece of work.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Work {
     /// A kernel.
     Launch(Box<Launch>),
+    /// A graph's launch: all up to its end is the graph's.
+    Begin(Counted),
+    /// The end of a graph's launch.
+    End(Counted),
     /// A copy.
     Copy(Box<Copy>),
     /// A memset.

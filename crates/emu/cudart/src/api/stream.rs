@@ -1,8 +1,7 @@
-//! Streams. Capture is not supported, so no stream is ever capturing; the driver says so itself.
+//! Streams.
 
-use super::{export, put};
-use crate::driver::{ask, drive};
-use crate::error::{Result, unsupported};
+use super::export;
+use crate::driver::drive;
 use crate::layout::{Handle, Stream};
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -67,36 +66,4 @@ export! {
     ) {
         drive!(cuStreamAttachMemAsync(stream, at, bytes, flags))
     }
-
-    fn cudaStreamIsCapturing, cudaStreamIsCapturing_ptsz on stream (stream: Stream, status: *mut c_int) {
-        drive!(cuStreamIsCapturing(stream, status))
-    }
-
-    /// CUDA 12 has three arguments, CUDA 13 seven; those after the status are written only while capturing.
-    fn cudaStreamGetCaptureInfo, cudaStreamGetCaptureInfo_ptsz on stream (stream: Stream, status: *mut c_int) {
-        capture_info(stream, status)
-    }
-
-    fn cudaStreamGetCaptureInfo_v2, cudaStreamGetCaptureInfo_v2_ptsz on stream (stream: Stream, status: *mut c_int) {
-        capture_info(stream, status)
-    }
-
-    fn cudaStreamGetCaptureInfo_v3, cudaStreamGetCaptureInfo_v3_ptsz on stream (stream: Stream, status: *mut c_int) {
-        capture_info(stream, status)
-    }
-
-    fn cudaThreadExchangeStreamCaptureMode(mode: *mut c_int) {
-        ask!(cuThreadExchangeStreamCaptureMode(mode))
-    }
-}
-
-/// The status of a stream that is not capturing.
-fn capture_info(stream: Stream, status: *mut c_int) -> Result {
-    let mut now = 0;
-    drive!(cuStreamIsCapturing(stream, &raw mut now))?;
-    if now != 0 {
-        return Err(unsupported("cudaStreamGetCaptureInfo of a capturing stream"));
-    }
-    // SAFETY: the program's own result address.
-    unsafe { put(status, now) }
 }

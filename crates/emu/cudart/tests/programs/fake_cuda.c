@@ -136,6 +136,29 @@ static int advise(uintptr_t at, size_t bytes, int advice, struct location to) {
 }
 
 static int capturing(uintptr_t stream, int *out) { (void)stream; *out = 0; return 0; }
+static int capture_info(uintptr_t stream, int *status, uint64_t *id, void *graph, void *after, void *edges, void *n) {
+    say("info %#zx: %d %d %d %d", (size_t)stream, !!graph, !!after, !!edges, !!n);
+    *status = 1;
+    if (id) *id = 7;
+    return 0;
+}
+static int come_after(uintptr_t stream, void *after, void *edges, size_t n, unsigned flags) {
+    say("after %#zx: %#zx %#zx %zu %u", (size_t)stream, (size_t)after, (size_t)edges, n, flags);
+    return 0;
+}
+static int before(uintptr_t node, void *list, void *edges, size_t *n) {
+    say("before %#zx: %#zx %#zx %d", (size_t)node, (size_t)list, (size_t)edges, !!n);
+    return 0;
+}
+static int instantiate(uintptr_t *exec, uintptr_t graph, uint64_t flags) {
+    say("instantiate %#zx %zu", (size_t)graph, (size_t)flags);
+    *exec = 0xe0;
+    return 0;
+}
+static int launch_graph(uintptr_t exec, uintptr_t stream) {
+    say("graph %#zx %#zx", (size_t)exec, (size_t)stream);
+    return 0;
+}
 static int stream_query(uintptr_t stream) { (void)stream; return 600; }
 static int record(uintptr_t event, uintptr_t stream) { say("record %#zx on %#zx", event, stream); return 0; }
 
@@ -229,6 +252,11 @@ static int get_proc_address(const char *symbol, void **out, int version, uint64_
         {"cuMemPrefetchAsync", 12020, (void *)prefetch},
         {"cuMemAdvise", 12020, (void *)advise},
         {"cuStreamIsCapturing", 10000, (void *)capturing},
+        {"cuStreamGetCaptureInfo", 12030, (void *)capture_info},
+        {"cuStreamUpdateCaptureDependencies", 12030, (void *)come_after},
+        {"cuGraphNodeGetDependencies", 12030, (void *)before},
+        {"cuGraphInstantiateWithFlags", 11040, (void *)instantiate},
+        {"cuGraphLaunch", 10000, (void *)launch_graph},
         {"cuStreamQuery", 2000, (void *)stream_query},
         {"cuEventRecord", 2000, (void *)record},
         {"cuLibraryLoadData", 12000, (void *)load},

@@ -76,7 +76,7 @@ static void errors(void) {
     IS(call(cudaGetLastError), 2);
     IS(call(cudaPeekAtLastError), 0);
     IS(call(cudaStreamQuery, NULL), 600), IS(call(cudaGetLastError), 600);
-    IS(call(cudaStreamBeginCapture, NULL, 0), 801), IS(call(cudaGetLastError), 801);
+    IS(call(cudaGraphAddNode, NULL, NULL, NULL, NULL, 0L, NULL), 801), IS(call(cudaGetLastError), 801);
     IS(call(cudaMallocHost, &at, 64L), 801), IS(call(cudaGetLastError), 801); /* this driver has no cuMemHostAlloc */
     said();
     same_text("name", ((const char *(*)(int))symbol("cudaGetErrorName"))(2), "cudaErrorMemoryAllocation", __LINE__);
@@ -211,9 +211,41 @@ static void launches(void) {
     IS(call(cudaFuncGetAttributes, &f, &host_a), 0);
     IS(f.shared, 1), IS(f.local, 3), IS(f.threads, 0), IS(f.registers, 4), IS(f.dynamic, 8), IS(f.carveout, 9);
     IS(call(cudaStreamIsCapturing, NULL, &n), 0), IS(n, 0);
-    IS(call(cudaStreamGetCaptureInfo, NULL, &n, NULL, NULL, NULL, NULL, NULL), 0), IS(n, 0);
     said();
     call(cudaGetLastError);
+}
+
+/* Three functions changed their arguments under the same name. */
+static void graphs(int major) {
+    void *s = ADDRESS(0x55), *node = ADDRESS(0x66), *graph, *exec;
+    const void *after, *edges;
+    int status = -1;
+    uint64_t id = 0;
+    size_t n = 1;
+    if (major == 12) {
+        IS(call(cudaStreamGetCaptureInfo, s, &status, &id), 0);
+        SAID("info 0x55: 0 0 0 0; ");
+        IS(call(cudaStreamUpdateCaptureDependencies, s, node, 2L, 1), 0);
+        SAID("after 0x55: 0x66 0 2 1; ");
+        IS(call(cudaGraphNodeGetDependencies, node, NULL, &n), 0);
+    } else {
+        IS(call(cudaStreamGetCaptureInfo, s, &status, &id, &graph, &after, &edges, &n), 0);
+        SAID("info 0x55: 1 1 1 1; ");
+        IS(call(cudaStreamUpdateCaptureDependencies, s, node, NULL, 2L, 1), 0);
+        SAID("after 0x55: 0x66 0 2 1; ");
+        IS(call(cudaGraphNodeGetDependencies, node, NULL, NULL, &n), 0);
+    }
+    SAID("before 0x66: 0 0 1; ");
+    IS(status, 1), IS(id, 7);
+    IS(call(cudaStreamGetCaptureInfo_v2, s, &status, &id, &graph, &after, &n), 0);
+    SAID("info 0x55: 1 1 0 1; ");
+    IS(call(cudaStreamGetCaptureInfo_v3, s, &status, &id, &graph, &after, &edges, &n), 0);
+    SAID("info 0x55: 1 1 1 1; ");
+    IS(call(cudaGraphInstantiate, &exec, ADDRESS(0x99), 8L), 0), IS(exec, 0xe0);
+    IS(call(cudaGraphInstantiateWithFlags, &exec, ADDRESS(0x99), 1L), 0);
+    SAID("instantiate 0x99 8; instantiate 0x99 1; ");
+    IS(call(cudaGraphLaunch, exec, NULL), 0), IS(call(cudaGraphLaunch_ptsz, exec, NULL), 0);
+    SAID("graph 0xe0 0; graph 0xe0 0x2; ");
 }
 
 /* Offsets of a few fields on either side of what CUDA 13 dropped; attributes are 1000 + their number. */
@@ -288,6 +320,7 @@ int main(int argc, char **argv) {
     advice(major);
     pools();
     launches();
+    graphs(major);
     properties(major);
     entry_points();
     sticky();

@@ -48,9 +48,9 @@ macro_rules! totals {
 totals! {
     /// Virtual time of the host clock, ns.
     virtual_ns,
-    /// Kernel launches accepted.
+    /// Kernel and graph launches accepted.
     launches,
-    /// Kernel launches finished.
+    /// Kernel and graph launches finished.
     launches_done,
     /// Driver API calls made.
     calls,
@@ -86,11 +86,11 @@ totals! {
     managed_bytes,
     /// Most managed bytes allocated at one time.
     peak_managed,
-    /// Launches of which the touched memory was decoded exactly.
+    /// Launches, and kernels of CUDA graphs, of which the touched memory was decoded exactly.
     exact_launches,
     /// Bytes touched by those.
     exact_bytes,
-    /// Launches of which the touched memory was found by the rule for unknown kernels.
+    /// Launches, and kernels of CUDA graphs, of which the touched memory was found by the rule for unknown kernels.
     guessed_launches,
     /// Bytes touched by those.
     guessed_bytes,

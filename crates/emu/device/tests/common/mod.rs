@@ -15,7 +15,7 @@ use deepum_emu_device::machine::{Call, Cost, Machine};
 use deepum_emu_device::memory::Return;
 use deepum_emu_device::space::Kind;
 use deepum_emu_device::stream::{Flavour, StreamId};
-use deepum_emu_device::work::{Copy, Direction};
+use deepum_emu_device::work::{Copy, Direction, Launch};
 
 pub const GPU: DeviceId = DeviceId(0);
 pub const MIB: u64 = 1 << 20;
@@ -66,7 +66,8 @@ pub fn launch(machine: &Machine, stream: StreamId, kernel: &Arc<Kernel>, words: 
     let mut params: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
     params.resize(48, 0);
     let shape = Shape { grid: [64, 1, 1], block: [256, 1, 1], shared: Bytes::ZERO };
-    machine.call(Cost::Launch, |c| c.launch(stream, kernel.clone(), shape, params)).unwrap();
+    let launch = Launch::new(kernel.clone(), shape, params).unwrap();
+    machine.call(Cost::Launch, |c| c.launch(stream, launch)).unwrap();
 }
 
 /// A copy that is done when the call returns.
