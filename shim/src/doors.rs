@@ -17,7 +17,7 @@ use crate::abi::{Ptr, SUCCESS, Status};
 use crate::fence::anywhere;
 use crate::interpose::Entry;
 use crate::real::{Lib, genuine, real_dlsym, real_dlsym_address};
-use crate::symbols;
+use crate::{stage, symbols};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// What the stub does next: returned in two registers.
@@ -62,23 +62,26 @@ unsafe extern "C" fn answer(handle: *mut c_void, name: *const c_char) -> Answer 
     // SAFETY: dlsym's contract: a C string.
     let name = unsafe { CStr::from_ptr(name) };
     let Some(entry) = entry(name) else { return go_on };
-    let found = anywhere(|| {
-        let (ours, genuine) = ((entry.ours)() as *mut c_void, (entry.genuine)());
-        // Behind our own look-ups, so that dlerror speaks of the program's.
-        let found = real_dlsym(handle, name);
-        if found == ours && genuine == 0 {
-            // The global scope begins with us; behind us there is nobody, which is the program's to hear.
-            real_dlsym(libc::RTLD_NEXT, name)
-        } else if found == ours || entry.lib.has(found) && genuine != 0 {
-            ours
-        } else {
-            // Nothing, or some other library's own function of that name.
-            found
-        }
-    });
-    match found {
+    match anywhere(|| look(handle, name, entry)) {
         Some(found) => Answer { found, jump: 0 },
+        // Off: the C library answers, but where it would find us and nobody else.
+        None if stage::is_off() && (entry.genuine)() == 0 => Answer { found: look(handle, name, entry), jump: 0 },
         None => go_on,
+    }
+}
+
+fn look(handle: *mut c_void, name: &CStr, entry: &Entry) -> *mut c_void {
+    let (ours, genuine) = ((entry.ours)() as *mut c_void, (entry.genuine)());
+    // Behind our own look-ups, so that dlerror speaks of the program's.
+    let found = real_dlsym(handle, name);
+    if found == ours && genuine == 0 {
+        // The global scope begins with us; behind us there is nobody, which is the program's to hear.
+        real_dlsym(libc::RTLD_NEXT, name)
+    } else if found == ours || entry.lib.has(found) && genuine != 0 {
+        ours
+    } else {
+        // Nothing, or some other library's own function of that name.
+        found
     }
 }
 

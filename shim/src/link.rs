@@ -171,7 +171,7 @@ pub fn make_runtime_context() {
 
 /// Why nothing is known of the GPUs.
 enum NoGpus {
-    /// The driver is not set up.
+    /// The driver is not loaded, or not set up.
     NotYet,
     /// They are not for us: why DeepUM must be off.
     Never(String),
@@ -180,7 +180,8 @@ enum NoGpus {
 /// Asks the driver what there is.
 fn look() -> Result<Gpus, NoGpus> {
     let gone = || NoGpus::Never("the CUDA driver lacks a basic function; DeepUM is off".to_owned());
-    let count = genuine!(Cuda, "cuDeviceGetCount", fn(*mut c_int) -> Status).ok_or_else(gone)?;
+    // The runtime opens the driver late, and where it cannot, the program is told so by the runtime.
+    let count = genuine!(Cuda, "cuDeviceGetCount", fn(*mut c_int) -> Status).ok_or(NoGpus::NotYet)?;
     let attribute = genuine!(Cuda, "cuDeviceGetAttribute", fn(*mut c_int, c_int, Dev) -> Status).ok_or_else(gone)?;
     let uuid = genuine!(Cuda, "cuDeviceGetUuid_v2", fn(*mut [u8; 16], Dev) -> Status)
         .or_else(|| genuine!(Cuda, "cuDeviceGetUuid", fn(*mut [u8; 16], Dev) -> Status))

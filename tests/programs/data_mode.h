@@ -23,6 +23,8 @@ int cudaLaunchHostFunc(stream_t, void (*)(void *), void *);
 void check(int status, const char *file, int line, const char *call);
 #define OK(call) check(call, __FILE__, __LINE__, #call)
 
+// What stands for one of the kernels below, by its number in that order, where the runtime is given a host function.
+const void *kernel_symbol(int kernel);
 // The kernels; counts are of elements, what they compute is in the table of crates/emu/device/src/testing.rs.
 void fill(float *out, uint64_t n, float value, stream_t);
 void copy(float *out, const float *in, uint64_t n, stream_t);

@@ -38,7 +38,8 @@ fn train(torch: Torch, how: &str, memory: &str, env: &[(&str, &str)]) -> Vec<Sta
     let mut truth: Vec<u64> = logs.map(|path| FlightLog::totals(&path).expect("a flight log").launches).collect();
     // The launcher may have a log, and launches nothing.
     truth.retain(|&count| count > 0);
-    (launches.sort_unstable(), truth.sort_unstable());
+    launches.sort_unstable();
+    truth.sort_unstable();
     assert_eq!(launches, truth, "{how}: launches of the ranks, shim (left) against device (right)\n{said}");
     for (rank, one) in statuses.iter().enumerate() {
         let (own, other) = (&one.devices[rank], &one.devices[1 - rank]);

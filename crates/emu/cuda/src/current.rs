@@ -1,6 +1,6 @@
 //! Which context the calling thread means.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use deepum_core::units::DeviceId;
 use deepum_emu_device::context::ContextId;
@@ -11,12 +11,19 @@ use deepum_emu_device::stream::StreamId;
 use crate::handle::Stream;
 
 thread_local! {
-    static STACK: RefCell<Vec<ContextId>> = const { RefCell::new(Vec::new()) };
+    // Without a destructor: exit handlers run after those of the main thread, and have a context still.
+    static TOP: Cell<Option<ContextId>> = const { Cell::new(None) };
+    static BELOW: RefCell<Vec<ContextId>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes what is below the top.
+fn next() -> Option<ContextId> {
+    BELOW.try_with(|below| below.borrow_mut().pop()).ok().flatten()
 }
 
 /// The thread's context, if it has one.
 pub fn top() -> Option<ContextId> {
-    STACK.try_with(|stack| stack.borrow().last().copied()).ok().flatten()
+    TOP.get()
 }
 
 /// The thread's context.
@@ -26,22 +33,21 @@ pub fn context() -> CuResult<ContextId> {
 
 /// Replaces the top of the thread's stack; none takes it off.
 pub fn set(context: Option<ContextId>) {
-    let _ = STACK.try_with(|stack| {
-        let mut stack = stack.borrow_mut();
-        stack.pop();
-        stack.extend(context);
-    });
+    TOP.set(context.or_else(next));
 }
 
 /// Puts a context on top.
 pub fn push(context: ContextId) {
-    let _ = STACK.try_with(|stack| stack.borrow_mut().push(context));
+    if let Some(covered) = TOP.replace(Some(context)) {
+        let _ = BELOW.try_with(|below| below.borrow_mut().push(covered));
+    }
 }
 
 /// Takes the top off.
 pub fn pop() -> CuResult<ContextId> {
-    let popped = STACK.try_with(|stack| stack.borrow_mut().pop()).ok().flatten();
-    popped.ok_or(CuError::InvalidContext)
+    let popped = context()?;
+    TOP.set(next());
+    Ok(popped)
 }
 
 /// The device of the thread's context, which must be active.

@@ -144,8 +144,9 @@ unsafe fn put(at: u64, bytes: &[u8]) -> bool {
     let len = bytes.len();
     let here = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: len };
     let there = libc::iovec { iov_base: at as *mut c_void, iov_len: len };
+    // By the thread's own number: that of the process has no memory once its main thread has ended.
     // SAFETY: the local side is only read; the remote side is checked by the kernel.
-    let copied = unsafe { libc::process_vm_writev(libc::getpid(), &raw const here, 1, &raw const there, 1, 0) };
+    let copied = unsafe { libc::process_vm_writev(libc::gettid(), &raw const here, 1, &raw const there, 1, 0) };
     if copied < 0 && matches!(errno(), libc::ENOSYS | libc::EPERM) {
         // SAFETY: by our own contract; `bytes` are in a buffer of ours.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), at as *mut u8, len) };

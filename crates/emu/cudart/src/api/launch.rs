@@ -7,14 +7,16 @@ use crate::error::{Error, Result};
 use crate::layout::{Dim3, DriverLaunchConfig, Handle, LaunchConfig, Stream};
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 use std::ptr::null_mut;
 
 /// What `<<<grid, block, shared, stream>>>` holds between its two calls.
 type Configuration = (Dim3, Dim3, usize, Stream);
 
 thread_local! {
-    /// Configurations pushed and not popped yet. Arguments of a launch may launch themselves, so it is a stack.
-    static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
+    /// Configurations pushed and not popped yet. Arguments of a launch may launch themselves, so it is a stack. Exit handlers launch, too,
+    /// when what has a destructor is gone; between launches there is nothing to destroy.
+    static CONFIGURATIONS: ManuallyDrop<RefCell<Vec<Configuration>>> = const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
 export! {
@@ -60,7 +62,14 @@ export! {
     }
 
     fn __cudaPopCallConfiguration(grid: *mut Dim3, block: *mut Dim3, shared: *mut usize, stream: *mut Stream) {
-        let last = CONFIGURATIONS.with_borrow_mut(Vec::pop).ok_or(Error::MISSING_CONFIGURATION)?;
+        let last = CONFIGURATIONS.with(|stack| {
+            let mut stack = stack.borrow_mut();
+            let last = stack.pop();
+            if stack.is_empty() {
+                *stack = Vec::new();
+            }
+            last.ok_or(Error::MISSING_CONFIGURATION)
+        })?;
         // SAFETY: the program's own result addresses.
         unsafe {
             super::put(grid, last.0)?;
@@ -75,7 +84,7 @@ export! {
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: Stream) -> c_uint {
     let held = crate::error::entry(|| {
-        CONFIGURATIONS.with_borrow_mut(|stack| stack.push((grid, block, shared, stream)));
+        CONFIGURATIONS.with(|stack| stack.borrow_mut().push((grid, block, shared, stream)));
         Ok(())
     });
     c_int::cast_unsigned(held)

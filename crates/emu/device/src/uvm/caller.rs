@@ -3,7 +3,8 @@
 //! [`Caller`] is who asks: a thread of this process ([`Memory`]), or one of another process ([`super::remote`]).
 //!
 //! Parameter structs are copied in and out with `process_vm_readv` and `process_vm_writev` on ourselves, so that a bad
-//! pointer is an error and not a crash, as in the driver. The queue is written very often and is mapped instead: a
+//! pointer is an error and not a crash, as in the driver; by the thread's own number, since that of the process has no memory once its
+//! main thread has ended. The queue is written very often and is mapped instead: a
 //! second mapping of the same pages if they are shared memory, which stays whatever the caller does to its own.
 
 use super::NvStatus;
@@ -91,7 +92,7 @@ impl Memory {
         let copied = self.remote(len, || unsafe {
             let here = libc::iovec { iov_base: local.cast(), iov_len: len };
             let there = libc::iovec { iov_base: from as *mut _, iov_len: len };
-            libc::process_vm_readv(libc::getpid(), &raw const here, 1, &raw const there, 1, 0)
+            libc::process_vm_readv(libc::gettid(), &raw const here, 1, &raw const there, 1, 0)
         });
         copied.unwrap_or_else(|| {
             // SAFETY: readable by the caller's promise; `out` is ours and cannot overlap what the caller owns.
@@ -108,7 +109,7 @@ impl Memory {
         let copied = self.remote(len, || unsafe {
             let here = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: len };
             let there = libc::iovec { iov_base: to as *mut _, iov_len: len };
-            libc::process_vm_writev(libc::getpid(), &raw const here, 1, &raw const there, 1, 0)
+            libc::process_vm_writev(libc::gettid(), &raw const here, 1, &raw const there, 1, 0)
         });
         copied.unwrap_or_else(|| {
             // SAFETY: writable by the caller's promise, and not part of `bytes`, which is ours.

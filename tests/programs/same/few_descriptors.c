@@ -1,0 +1,23 @@
+// Uses CUDA with hardly a descriptor left. Hard: what we open may not be had, and must neither be missed nor take the last ones from the program.
+#include "runtime.h"
+#include <sys/resource.h>
+
+int main(void) {
+    struct rlimit limit;
+    NEED(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    for (rlim_t most = 3; most < 20; most += 4) {
+        limit.rlim_cur = most;
+        pid_t child = fork();
+        if (child == 0) {
+            // The libraries are there; what the device needs is its own matter.
+            NEED(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+            void *p;
+            int status = cudaMalloc(&p, 4 * MIB);
+            say("%d descriptors: %d\n", (int)most, status);
+            if (status == 0) say("%016" PRIx64 "\n", train(1));
+            exit(15);
+        }
+        say("ended %d\n", ended(child));
+    }
+    return 0;
+}

@@ -1,0 +1,22 @@
+// Resets the GPU and uses it again, twice. Hard: memory, streams and contexts go, also those of ours, and their addresses come back.
+#include "runtime.h"
+
+int main(void) {
+    for (int i = 0; i < 3; i++) {
+        void *p;
+        stream_t stream;
+        OK(cudaMalloc(&p, 4 * MIB));
+        OK(cudaStreamCreate(&stream));
+        fill(p, MIB, (float)i, stream);
+        say("%016" PRIx64 "\n", on_device(p, MIB));
+        say("reset %d\n", cudaDeviceReset());
+        say("what was there: free %d, stream %d\n", cudaFree(p), cudaStreamDestroy(stream));
+        cudaGetLastError();
+        // Without us only so much fits: the rest of this program fits the tight device.
+        OK(cudaMalloc(&p, 2 * MIB));
+        OK(cudaMemset(p, i, 2 * MIB));
+        say("%016" PRIx64 "\n", on_device(p, MIB / 2));
+        OK(cudaFree(p));
+    }
+    return 0;
+}

@@ -1,0 +1,298 @@
+//! Small programs that must behave the same with and without the shim.
+//!
+//! Every `programs/same/NAME.c` is a program, every `lib*.c` there a library that some of them open. Those that use the runtime are
+//! compiled against that of CUDA 13 and that of CUDA 12. Each runs on the emulated device in data mode in every [`Way`]; the truth is the program
+//! without the shim. What it prints, how it ends and what is said on stderr must be equal, but for the lines that [`Special`] expects of the shim.
+//!
+//!     cargo test --release -p deepum-tests --test same        ONLY=fork,spawn: those whose names contain one of these
+
+use deepum_emu_device::log::FlightLog;
+use deepum_tests::{deepum, on_this_driver, root};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How a program is run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// The shim is not preloaded: the truth.
+    Without,
+    /// `DEEPUM=0`.
+    Off,
+    /// On a device with room for everything.
+    Asleep,
+    /// On a device of 8 MiB, which most of the programs do not fit.
+    Tight,
+    /// The same, by an engine that nobody runs.
+    NoDaemon,
+}
+
+const WAYS: [Way; 5] = [Way::Without, Way::Off, Way::Asleep, Way::Tight, Way::NoDaemon];
+
+impl Way {
+    /// Whether the shim does anything.
+    const fn is_helped(self) -> bool {
+        !matches!(self, Self::Without | Self::Off)
+    }
+}
+
+/// What a program needs beyond the others.
+#[derive(Clone, Copy, Debug, Default)]
+struct Special {
+    /// More of the device, as `--gpu` says it.
+    gpu: &'static str,
+    /// A library of the folder, preloaded behind the shim.
+    preload: &'static str,
+    /// Parts of the lines that the shim must say, each once.
+    says: &'static [&'static str],
+    /// Parts of lines that may be said beyond the truth: whether they are depends on how far other threads have come.
+    may_say: &'static [&'static str],
+}
+
+fn special(name: &str) -> Special {
+    let plain = Special::default();
+    match name {
+        "two_gpus" => Special { gpu: ",devices=2", ..plain },
+        "interposed" => Special { preload: "libbelow.so", ..plain },
+        "reset" => Special { says: &["the program reset a GPU"], ..plain },
+        "ipc" => Special { says: &["cannot be shared between processes by CUDA IPC"], ..plain },
+        // What the engine had open is gone, and it says so when it notices.
+        "closed_descriptors" => Special { may_say: &["UVM_MIGRATE failed"], ..plain },
+        // Each limit is too low for something else that the engine or the device's end of it needs, which is said.
+        "few_descriptors" => Special {
+            may_say: &[
+                "Too many open files",
+                "no UVM address space among this process's 0 descriptors",
+                "(memfd_create)",
+            ],
+            ..plain
+        },
+        _ => plain,
+    }
+}
+
+/// One compiled program.
+#[derive(Clone, Debug)]
+struct Program {
+    name: String,
+    cuda: u32,
+    path: PathBuf,
+}
+
+/// What is compared.
+#[derive(PartialEq, Eq, Debug)]
+struct Outcome {
+    status: ExitStatus,
+    out: String,
+    err: String,
+}
+
+/// Everything compiled, in a folder for each runtime.
+struct Bench {
+    folder: tempfile::TempDir,
+    programs: Vec<Program>,
+}
+
+fn sources() -> PathBuf {
+    root().join("tests/programs/same")
+}
+
+/// As many at a time as there are processors.
+fn at_once<T: Sync>(all: &[T], work: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(one);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(worker);
+        }
+    });
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let only = std::env::var("ONLY").unwrap_or_default();
+        let mut sources: Vec<_> = fs::read_dir(sources())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|e| e == "c"))
+            .collect();
+        sources.sort();
+        // (source, runtime, what it becomes)
+        let mut jobs: Vec<(PathBuf, u32, PathBuf)> = Vec::new();
+        let mut programs = Vec::new();
+        for cuda in [13, 12] {
+            let at = folder.path().join(cuda.to_string());
+            fs::create_dir(&at).unwrap();
+            for (name, library) in [
+                (format!("libcudart.so.{cuda}"), "libdeepum_emu_cudart.so"),
+                ("libcuda.so.1".to_owned(), "libdeepum_emu_cuda.so"),
+            ] {
+                symlink(root().join("target/release").join(library), at.join(name)).unwrap();
+            }
+            for source in &sources {
+                let name = source.file_stem().unwrap().to_str().unwrap().to_owned();
+                let text = fs::read_to_string(source).unwrap();
+                if name.starts_with("lib") {
+                    jobs.push((source.clone(), cuda, at.join(format!("{name}.so"))));
+                } else if (cuda == 13
+                    || text.contains("runtime.h")
+                    || text.contains("libcudart")
+                    || text.contains("libworker"))
+                    && only.split(',').any(|part| name.contains(part))
+                {
+                    let path = at.join(&name);
+                    jobs.push((source.clone(), cuda, path.clone()));
+                    programs.push(Program { name, cuda, path });
+                }
+            }
+        }
+        at_once(&jobs, |(source, cuda, out)| compile(source, *cuda, out));
+        Self { folder, programs }
+    }
+
+    /// Runs one to its end. `number` is a name for its files.
+    fn run(&self, program: &Program, way: Way, number: usize) -> (Outcome, Option<FlightLog>) {
+        let file = |what: &str| self.folder.path().join(format!("{number}.{what}"));
+        let special = special(&program.name);
+        let memory = if way.is_helped() && way != Way::Asleep { ",memory=8MiB" } else { "" };
+        let gpu = on_this_driver(&format!("emu:a100-40g:data=1{memory}{}", special.gpu));
+        let beside = program.path.parent().unwrap();
+        let mut command = Command::new(deepum());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEEPUM")) {
+            command.env_remove(name);
+        }
+        // The shim is the first of what is preloaded.
+        let ours = if way == Way::Without { "${LD_PRELOAD#*:}" } else { "$LD_PRELOAD" };
+        let more = if special.preload.is_empty() {
+            String::new()
+        } else {
+            format!(":{}", beside.join(special.preload).display())
+        };
+        command.args(["run", "--gpu", &gpu, "--", "sh", "-c", &format!(r#"LD_PRELOAD="{ours}{more}" exec "$0""#)]);
+        command.arg(&program.path).env("DEEPUM_EMU_LOG", file("log"));
+        match way {
+            Way::Off => command.env("DEEPUM", "0"),
+            Way::NoDaemon => command.env("DEEPUM_ENGINE", format!("daemon:{}", file("socket").display())),
+            Way::Without | Way::Asleep | Way::Tight => &mut command,
+        };
+        let (out, err) = (file("out"), file("err"));
+        command.stdin(Stdio::null()).stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
+        let mut child = command.spawn().unwrap();
+        let since = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if since.elapsed() > Duration::from_secs(60) {
+                child.kill().unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        let read = |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+        (Outcome { status, out: read(&out), err: read(&err) }, FlightLog::open(&file("log")).ok())
+    }
+}
+
+/// Compiles one of them, a library where the name says so.
+fn compile(source: &Path, cuda: u32, out: &Path) {
+    let at = out.parent().unwrap();
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-std=gnu17", "-O1", "-Wall", "-Wextra", "-Werror", &format!("-DCUDA={cuda}"), "-o"])
+        .arg(out)
+        .arg(source);
+    if out.extension().is_some() {
+        gcc.args(["-shared", "-fPIC"]);
+    } else if fs::read_to_string(source).unwrap().contains("runtime.h") {
+        gcc.arg(root().join("tests/programs/data_mode_kernels.c"));
+    }
+    gcc.arg("-L").arg(at).args(["-Wl,--as-needed", "-Wl,--allow-shlib-undefined", "-lm"]);
+    gcc.args([format!("-l:libcudart.so.{cuda}"), "-l:libcuda.so.1".to_owned(), format!("-Wl,-rpath,{}", at.display())]);
+    let done = gcc.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Takes the shim's expected lines out of what a program said; what is wrong with them, if anything.
+fn take_expected(program: &Program, way: Way, outcome: &mut Outcome) -> Option<String> {
+    if !way.is_helped() {
+        return None;
+    }
+    let Special { says, may_say, .. } = special(&program.name);
+    let count =
+        |part: &str| outcome.err.lines().filter(|line| line.starts_with("deepum: ") && line.contains(part)).count();
+    let wrong = says
+        .iter()
+        .any(|part| count(part) != 1)
+        .then(|| format!("the shim is to say {says:?}, each once: {}", outcome.err));
+    // That nobody answers is said from a thread of its own, which a short program may not live to see.
+    let nobody = |line: &str| way == Way::NoDaemon && line.starts_with("deepum: no deepumd: ");
+    let known = |line: &str| says.iter().chain(may_say).any(|part| line.contains(part)) || nobody(line);
+    outcome.err = outcome.err.split_inclusive('\n').filter(|line| !known(line)).collect();
+    wrong
+}
+
+fn difference(truth: &str, have: &str) -> String {
+    let (left, right): (Vec<_>, Vec<_>) = (truth.lines().collect(), have.lines().collect());
+    let at = left.iter().zip(&right).take_while(|(a, b)| a == b).count();
+    format!("line {}: {:?}, not {:?} ({} lines, not {})", at + 1, right.get(at), left.get(at), right.len(), left.len())
+}
+
+#[test]
+fn programs_behave_the_same() {
+    let bench = Bench::new();
+    let number = AtomicUsize::new(0);
+    let wrong = Mutex::new(String::new());
+    let evicted = Mutex::new(Vec::new());
+    at_once(&bench.programs, |program| {
+        let run = |way| bench.run(program, way, number.fetch_add(1, Ordering::Relaxed));
+        let mut truth = None;
+        for way in WAYS {
+            let (mut have, log) = run(way);
+            let mut problems = Vec::from_iter(take_expected(program, way, &mut have));
+            let Some(truth) = &truth else {
+                if have.out.is_empty() || have.status.code() == Some(90) || have.err.contains("data_mode_kernels") {
+                    let text = format!("{}, CUDA {}: no truth: {have:#?}\n", program.name, program.cuda);
+                    wrong.lock().unwrap().push_str(&text);
+                }
+                truth = Some(have);
+                continue;
+            };
+            if have.status != truth.status {
+                problems.push(format!("ends with {}, not {}", have.status, truth.status));
+            }
+            if have.out != truth.out {
+                problems.push(format!("prints {}", difference(&truth.out, &have.out)));
+            }
+            if have.err != truth.err {
+                problems.push(format!("says {}", difference(&truth.err, &have.err)));
+            }
+            for problem in problems {
+                writeln!(wrong.lock().unwrap(), "{}, CUDA {}, {way:?}: {problem}", program.name, program.cuda).unwrap();
+            }
+            if way == Way::Tight && log.is_some_and(|log| log.totals.d2h_eviction + log.totals.d2h_user > 0) {
+                evicted.lock().unwrap().push(program.name.clone());
+            }
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "\n{wrong}");
+    let mut evicted = evicted.into_inner().unwrap();
+    evicted.sort();
+    evicted.dedup();
+    println!(
+        "{} programs; on the tight device these had to leave some of their memory: {evicted:?}",
+        bench.programs.len()
+    );
+    if std::env::var_os("ONLY").is_none() {
+        assert!(evicted.len() >= 25, "{evicted:?}");
+    }
+}
