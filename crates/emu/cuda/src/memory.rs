@@ -119,9 +119,12 @@ api! {
             return Ok(());
         }
         // Memory of pools is freed without a wait: the program vouches that nobody uses it (driver API reference).
-        machine()?.call(Cost::Call, |call| match call.free_to_pool(DevAddr(pointer), None)? {
-            Some(()) => Ok(()),
-            None => call.release(DevAddr(pointer), &[Kind::Device, Kind::Managed]),
+        machine()?.call(Cost::Call, |call| {
+            call.permitted()?;
+            match call.free_to_pool(DevAddr(pointer), None)? {
+                Some(()) => Ok(()),
+                None => call.release(DevAddr(pointer), &[Kind::Device, Kind::Managed]),
+            }
         })
     }
 

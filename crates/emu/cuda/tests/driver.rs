@@ -134,7 +134,7 @@ fn logged(case: &str, emu: &str) -> (ExitStatus, FlightLog) {
     (ended, FlightLog::open(&path).expect("a log"))
 }
 
-/// Of the whole function (memory pools) and of what is asked of one (an event between processes) alike.
+/// Of the whole function (arrays) and of what is asked of one (an event between processes) alike.
 #[test]
 fn every_refused_call_is_counted_once() {
     let (ended, log) = logged("streams", "v100-32g");
