@@ -14,7 +14,7 @@ const ROOMY: &str = "v100-32g:data=1";
 /// Less than any workload has in buffers; half of what most have.
 const TIGHT: &str = "v100-32g:data=1,memory=16MiB";
 /// The drivers played, in turn.
-const DRIVERS: &[&str] = &["580", "560", "595,mm=first", "550", "535"];
+const DRIVERS: &[&str] = &["580", "560", "535", "595,mm=first", "550"];
 /// The program, and what else it is compiled of.
 const PROGRAM: &str = "data_mode";
 const SOURCES: &[&str] = &["data_mode.c", "data_mode_kernels.c"];

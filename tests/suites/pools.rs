@@ -98,7 +98,7 @@ const WAYS: [Way; 4] = [OFF, HORIZON, BUDGET, STORM];
 #[test]
 fn tensors_of_a_pool_are_the_same_bits_whatever_is_thrown_away() {
     let bench = Bench::new("pool_tensors", &["pool_tensors.c", "data_mode_kernels.c"]);
-    let outcomes = bench.run_all(&WAYS, seeds(40));
+    let outcomes = bench.run_all(&WAYS, seeds(20));
     outcomes.assert_same_results(16 << 20);
     for name in ["horizon", "budget", "storm"] {
         let discarded = outcomes.counted(name, "discarded");

@@ -7,7 +7,7 @@ use deepum_tests::data::{Bench, Way, seeds};
 const OFF: Way = Way {
     name: "off",
     gpu: "v100-32g:data=1",
-    drivers: &["580", "560", "595,mm=first", "550", "535"],
+    drivers: &["580", "560", "535", "595,mm=first", "550"],
     env: &[("DEEPUM", "0")],
     storm: false,
     says: None,

@@ -42,7 +42,7 @@ const DEEPUM_UNLUCKY: Way = Way { name: "deepum unlucky", gpu: UNLUCKY.gpu, says
 /// Blocks have two copies, lose one, and are moved, without reason.
 const RESTLESS: Way = Way {
     name: "restless",
-    drivers: &["580", "560", "595,mm=first", "550", "535"],
+    drivers: &["580", "560", "535", "595,mm=first", "550"],
     env: &[("DEEPUM_POLICY", "restless"), ("DEEPUM_COPIES", "2")],
     every: 1,
     ..HORIZON
