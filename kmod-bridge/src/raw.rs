@@ -86,10 +86,7 @@ pub struct Linux;
 
 impl Kernel for Linux {
     fn driver_version(&self) -> Option<crate::version::DriverVersion> {
-        use crate::version::DriverVersion;
-        let read = |path| fs::read_to_string(path).ok();
-        let module = read("/sys/module/nvidia/version").and_then(|t| DriverVersion::parse(&t));
-        module.or_else(|| read("/proc/driver/nvidia/version").and_then(|t| DriverVersion::find(&t)))
+        crate::version::DriverVersion::loaded(|path| fs::read_to_string(path).ok())
     }
 
     fn open_tools(&self) -> io::Result<OwnedFd> {

@@ -45,6 +45,12 @@ impl DriverVersion {
         (self.branch, have) >= (branch, release)
     }
 
+    /// The loaded driver's, by the first of its files that says so; `read` gives the text of one.
+    pub fn loaded(read: impl Fn(&str) -> Option<String>) -> Option<Self> {
+        let module = read("/sys/module/nvidia/version").and_then(|text| Self::parse(&text));
+        module.or_else(|| Self::find(&read("/proc/driver/nvidia/version")?))
+    }
+
     /// Finds it in `/proc/driver/nvidia/version`, whose first line holds it among other words.
     pub fn find(proc_text: &str) -> Option<Self> {
         let line = proc_text.lines().find(|line| line.contains("NVRM version"))?;

@@ -241,15 +241,15 @@ changes! {
     /// A kernel, by the runtime, whose structure lies as the driver's.
     RuntimeKernel(params: *const KernelNode) => |reach| nodes::of_kernel(Kind::Symbol, params, &reach);
     /// A copy, by the driver.
-    Memcpy(params: *const DriverCopy3d, Ptr) => |reach| nodes::of_areas(1, &params.areas(), &reach);
+    Memcpy(params: *const DriverCopy3d, Ptr) => |reach| nodes::of_areas(nodes::MEMCPY, &params.areas(), &reach);
     /// A copy, by the runtime.
-    RuntimeMemcpy(params: *const RuntimeCopy) => |reach| nodes::of_areas(1, &params.areas(), &reach);
+    RuntimeMemcpy(params: *const RuntimeCopy) => |reach| nodes::of_areas(nodes::MEMCPY, &params.areas(), &reach);
     /// A memset, by the driver.
-    Memset(params: *const MemsetNode, Ptr) => |reach| nodes::of_areas(2, &[params.area()], &reach);
+    Memset(params: *const MemsetNode, Ptr) => |reach| nodes::of_areas(nodes::MEMSET, &[params.area()], &reach);
     /// Whatever it is, by the driver.
     Any(params: *const NodeParams) => |reach| nodes::of_params(params, &reach);
     /// A memset, by the runtime, whose structure lies as the driver's.
-    RuntimeMemset(params: *const MemsetNode) => |reach| nodes::of_areas(2, &[params.area()], &reach);
+    RuntimeMemset(params: *const MemsetNode) => |reach| nodes::of_areas(nodes::MEMSET, &[params.area()], &reach);
 }
 
 /// A child node of an executable does from now on what another graph does.

@@ -74,8 +74,10 @@ pub fn of_graph(graph: Ptr, reach: &Reach) -> Vec<Entry> {
 
 /// `CUgraphNodeType`.
 const KERNEL: c_int = 0;
-const MEMCPY: c_int = 1;
-const MEMSET: c_int = 2;
+/// A copy.
+pub const MEMCPY: c_int = 1;
+/// A memset.
+pub const MEMSET: c_int = 2;
 const CHILD: c_int = 4;
 
 fn list(graph: Ptr) -> Vec<Ptr> {

@@ -13,16 +13,9 @@ const NO_UVM: &str = "no program can use managed memory, so CUDA itself does not
 
 /// Whether a driver is loaded; without one there is nothing more to look at.
 pub fn is_loaded(system: &dyn System) -> bool {
-    version_text(system).is_some() || system.has("/dev/nvidiactl") || system.has("/dev/dxg")
-}
-
-fn version_text(system: &dyn System) -> Option<String> {
-    system.text("/sys/module/nvidia/version").or_else(|| system.text("/proc/driver/nvidia/version"))
-}
-
-fn version(system: &dyn System) -> Option<DriverVersion> {
-    let module = system.text("/sys/module/nvidia/version").and_then(|text| DriverVersion::parse(&text));
-    module.or_else(|| DriverVersion::find(&system.text("/proc/driver/nvidia/version")?))
+    ["/sys/module/nvidia/version", "/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"]
+        .iter()
+        .any(|path| system.has(path))
 }
 
 /// Loaded, and known.
@@ -37,7 +30,7 @@ pub fn loaded(system: &dyn System) -> Finding {
         );
     }
     let (from, to) = KNOWN;
-    match Support::of(version(system)) {
+    match Support::of(DriverVersion::loaded(|path| system.text(path))) {
         Support::Known(version) => Finding::ok(CHECK, format!("NVIDIA driver {version}")),
         Support::Older(version) => Finding::stops(
             CHECK,
