@@ -1,16 +1,46 @@
 // The device side of data_mode.c, as nvcc would have left it in an object file: a fat binary, registered before main,
-// and one host stub for each kernel. The kernels have names and parameters but no instructions: it is the emulated device
-// that computes them, in data mode.
+// and one host stub for each kernel. A GPU compiles the kernels' text and runs it; the emulated device takes their names and
+// parameters from it and computes them itself, in data mode.
 #include "data_mode.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define P(n) ".param .u64 p" #n
-#define ENTRY(name) ".visible .entry deepum_test_" name "(" P(0) ", " P(1) ", " P(2) ", " P(3) ", " P(4) ", " P(5) ")\n{ ret; }\n"
-#define PTX                                                                                                       \
-    ".version 7.0\n.target sm_70\n.address_size 64\n" ENTRY("fill") ENTRY("copy") ENTRY("scale") ENTRY("axpy") ENTRY( \
-        "sum") ENTRY("gather") ENTRY("matmul")
+#define ENTRY(name, body)                                                                                             \
+    ".visible .entry deepum_test_" name "(" P(0) ", " P(1) ", " P(2) ", " P(3) ", " P(4) ", " P(5) ")\n{\n"           \
+    ".reg .pred %p;\n.reg .u32 %w<4>;\n.reg .u64 %i, %n, %step, %at, %x, %y, %k, %m, %inner;\n.reg .f32 %a, %b, %sum;\n" body "ret;\n}\n"
+// `body` for every index below the parameter `count`, whatever the grid; `%at` is four times the index `%i`.
+#define EACH(count, body)                                                                                             \
+    "mov.u32 %w0, %ctaid.x;\nmov.u32 %w1, %ntid.x;\nmov.u32 %w2, %tid.x;\nmov.u32 %w3, %nctaid.x;\n"                  \
+    "mul.wide.u32 %i, %w0, %w1;\ncvt.u64.u32 %x, %w2;\nadd.u64 %i, %i, %x;\nmul.wide.u32 %step, %w3, %w1;\n" count    \
+    "NEXT:\nsetp.ge.u64 %p, %i, %n;\n@%p bra DONE;\nshl.b64 %at, %i, 2;\n" body                                       \
+    "add.u64 %i, %i, %step;\nbra NEXT;\nDONE:\n"
+#define COUNT(param) "ld.param.u64 %n, [" param "];\n"
+#define NUMBER(reg, param) "ld.param.u64 %y, [" param "];\ncvt.u32.u64 %w0, %y;\nmov.b32 " reg ", %w0;\n"
+#define LOAD(reg, param) "ld.param.u64 %x, [" param "];\nadd.u64 %x, %x, %at;\nld.f32 " reg ", [%x];\n"
+#define STORE(param, reg) "ld.param.u64 %x, [" param "];\nadd.u64 %x, %x, %at;\nst.f32 [%x], " reg ";\n"
+// Adds in the order of the indexes: what comes out is the same each time.
+#define SUM_OF(count, body)                                                                                           \
+    "mov.f32 %sum, 0f00000000;\nmov.u64 %k, 0;\nMORE:\nsetp.ge.u64 %p, %k, " count ";\n@%p bra ALL;\n" body           \
+    "add.u64 %k, %k, 1;\nbra MORE;\nALL:\n"
+#define PTX                                                                                                           \
+    ".version 7.0\n.target sm_70\n.address_size 64\n"                                                                 \
+    ENTRY("fill", EACH(COUNT("p1"), NUMBER("%a", "p2") "cvt.rn.f32.u64 %b, %i;\nadd.rn.f32 %a, %a, %b;\n" STORE("p0", "%a")))            \
+    ENTRY("copy", EACH(COUNT("p2"), LOAD("%a", "p1") STORE("p0", "%a")))                                              \
+    ENTRY("scale", EACH(COUNT("p1"), NUMBER("%a", "p2") LOAD("%b", "p0") "mul.rn.f32 %a, %a, %b;\nadd.rn.f32 %a, %a, 0f3F800000;\n" STORE("p0", "%a"))) \
+    ENTRY("axpy", EACH(COUNT("p2"), NUMBER("%a", "p3") LOAD("%b", "p1") "mul.rn.f32 %b, %a, %b;\n" LOAD("%a", "p0") "add.rn.f32 %a, %a, %b;\n" STORE("p0", "%a"))) \
+    ENTRY("sum", EACH("mov.u64 %n, 1;\n", "ld.param.u64 %m, [p2];\nld.param.u64 %x, [p1];\n"                          \
+        SUM_OF("%m", "ld.f32 %a, [%x];\nadd.rn.f32 %sum, %sum, %a;\nadd.u64 %x, %x, 4;\n") STORE("p0", "%sum")))      \
+    ENTRY("gather", EACH(COUNT("p3"), "ld.param.u64 %x, [p2];\nadd.u64 %x, %x, %at;\nld.u32 %w0, [%x];\n"             \
+        "cvt.u64.u32 %y, %w0;\nld.param.u64 %m, [p4];\nrem.u64 %y, %y, %m;\nshl.b64 %y, %y, 2;\n"                     \
+        "ld.param.u64 %x, [p1];\nadd.u64 %x, %x, %y;\nld.f32 %a, [%x];\n" STORE("p0", "%a")))                         \
+    ENTRY("matmul", EACH("ld.param.u64 %m, [p3];\nld.param.u64 %n, [p4];\nmul.lo.u64 %n, %n, %m;\n",                  \
+        "ld.param.u64 %m, [p4];\ndiv.u64 %x, %i, %m;\nrem.u64 %y, %i, %m;\nld.param.u64 %k, [p5];\nmul.lo.u64 %x, %x, %k;\n"            \
+        "shl.b64 %x, %x, 2;\nshl.b64 %y, %y, 2;\nshl.b64 %m, %m, 2;\nld.param.u64 %k, [p1];\nadd.u64 %x, %x, %k;\n"   \
+        "ld.param.u64 %k, [p2];\nadd.u64 %y, %y, %k;\nld.param.u64 %inner, [p5];\n"                                                            \
+        SUM_OF("%inner", "ld.f32 %a, [%x];\nld.f32 %b, [%y];\nmul.rn.f32 %a, %a, %b;\nadd.rn.f32 %sum, %sum, %a;\nadd.u64 %x, %x, 4;\nadd.u64 %y, %y, %m;\n") \
+        STORE("p0", "%sum")))
 
 // A container with one uncompressed PTX entry for compute capability 7.0 (layout: crates/emu/device/src/fatbin/container.rs).
 static const struct {

@@ -3,6 +3,7 @@
 //! Every `programs/same/NAME.c` is a program, every `lib*.c` there a library that some of them open. Those that use the runtime are
 //! compiled against that of CUDA 13 and that of CUDA 12. Each runs on the emulated device in data mode in every [`Way`]; the truth is the program
 //! without the shim. What it prints, how it ends and what is said on stderr must be equal, but for the lines that [`Special`] expects of the shim.
+//! `scripts/gpu-check` runs the same programs on a GPU.
 //!
 //!     cargo test --release -p deepum-tests --test same        ONLY=fork,spawn: those whose names contain one of these
 
@@ -41,38 +42,29 @@ impl Way {
     }
 }
 
-/// What a program needs beyond the others.
-#[derive(Clone, Copy, Debug, Default)]
+/// What a program needs beyond the others: lines `//! gpus: 2`, `//! preload: NAME` (a library of the folder, behind the shim), `//! says: TEXT` (part of a line that
+/// the shim must say, once) and `//! may say: TEXT` (whether it is said depends on how far other threads have come) at its beginning.
+#[derive(Clone, Debug, Default)]
 struct Special {
-    /// More of the device, as `--gpu` says it.
-    gpu: &'static str,
-    /// A library of the folder, preloaded behind the shim.
-    preload: &'static str,
-    /// Parts of the lines that the shim must say, each once.
-    says: &'static [&'static str],
-    /// Parts of lines that may be said beyond the truth: whether they are depends on how far other threads have come.
-    may_say: &'static [&'static str],
+    gpus: Option<String>,
+    preload: Option<String>,
+    says: Vec<String>,
+    may_say: Vec<String>,
 }
 
-fn special(name: &str) -> Special {
-    let plain = Special::default();
-    match name {
-        "two_gpus" => Special { gpu: ",devices=2", ..plain },
-        "interposed" => Special { preload: "libbelow.so", ..plain },
-        "reset" => Special { says: &["the program reset a GPU"], ..plain },
-        "ipc" => Special { says: &["cannot be shared between processes by CUDA IPC"], ..plain },
-        // What the engine had open is gone, and it says so when it notices.
-        "closed_descriptors" => Special { may_say: &["UVM_MIGRATE failed"], ..plain },
-        // Each limit is too low for something else that the engine or the device's end of it needs, which is said.
-        "few_descriptors" => Special {
-            may_say: &[
-                "Too many open files",
-                "no UVM address space among this process's 0 descriptors",
-                "(memfd_create)",
-            ],
-            ..plain
-        },
-        _ => plain,
+impl Special {
+    fn of(source: &str) -> Self {
+        let mut special = Self::default();
+        for line in source.lines().map_while(|line| line.strip_prefix("//! ")) {
+            match line.split_once(": ") {
+                Some(("gpus", number)) => special.gpus = Some(number.to_owned()),
+                Some(("preload", library)) => special.preload = Some(library.to_owned()),
+                Some(("says", text)) => special.says.push(text.to_owned()),
+                Some(("may say", text)) => special.may_say.push(text.to_owned()),
+                _ => panic!("unknown line {line:?}"),
+            }
+        }
+        special
     }
 }
 
@@ -82,6 +74,7 @@ struct Program {
     name: String,
     cuda: u32,
     path: PathBuf,
+    special: Special,
 }
 
 /// What is compared.
@@ -152,7 +145,7 @@ impl Bench {
                 {
                     let path = at.join(&name);
                     jobs.push((source.clone(), cuda, path.clone()));
-                    programs.push(Program { name, cuda, path });
+                    programs.push(Program { name, cuda, path, special: Special::of(&text) });
                 }
             }
         }
@@ -163,9 +156,10 @@ impl Bench {
     /// Runs one to its end. `number` is a name for its files.
     fn run(&self, program: &Program, way: Way, number: usize) -> (Outcome, Option<FlightLog>) {
         let file = |what: &str| self.folder.path().join(format!("{number}.{what}"));
-        let special = special(&program.name);
+        let special = &program.special;
+        let gpus = special.gpus.as_ref().map_or(String::new(), |number| format!(",devices={number}"));
         let memory = if way.is_helped() && way != Way::Asleep { ",memory=8MiB" } else { "" };
-        let gpu = on_this_driver(&format!("emu:a100-40g:data=1{memory}{}", special.gpu));
+        let gpu = on_this_driver(&format!("emu:a100-40g:data=1{memory}{gpus}"));
         let beside = program.path.parent().unwrap();
         let mut command = Command::new(deepum());
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEEPUM")) {
@@ -173,11 +167,7 @@ impl Bench {
         }
         // The shim is the first of what is preloaded.
         let ours = if way == Way::Without { "${LD_PRELOAD#*:}" } else { "$LD_PRELOAD" };
-        let more = if special.preload.is_empty() {
-            String::new()
-        } else {
-            format!(":{}", beside.join(special.preload).display())
-        };
+        let more = special.preload.as_ref().map_or(String::new(), |name| format!(":{}", beside.join(name).display()));
         command.args(["run", "--gpu", &gpu, "--", "sh", "-c", &format!(r#"LD_PRELOAD="{ours}{more}" exec "$0""#)]);
         command.arg(&program.path).env("DEEPUM_EMU_LOG", file("log"));
         match way {
@@ -226,7 +216,7 @@ fn take_expected(program: &Program, way: Way, outcome: &mut Outcome) -> Option<S
     if !way.is_helped() {
         return None;
     }
-    let Special { says, may_say, .. } = special(&program.name);
+    let Special { says, may_say, .. } = &program.special;
     let count =
         |part: &str| outcome.err.lines().filter(|line| line.starts_with("deepum: ") && line.contains(part)).count();
     let wrong = says

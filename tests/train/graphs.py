@@ -1,6 +1,7 @@
 """Trains a multi-layer perceptron through CUDA graphs: `--how step` captures a whole training step, `callables` each block of the
 model, forward and backward, `compiled` leaves the capturing to torch.compile."""
 import argparse
+import hashlib
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ parser.add_argument("--iterations", type=int, default=6)
 parser.add_argument("--width", type=int, default=1024)
 parser.add_argument("--layers", type=int, default=4)
 parser.add_argument("--batch", type=int, default=256)
+parser.add_argument("--digest", action="store_true", help="say what became of the weights")
 args = parser.parse_args()
 
 
@@ -70,3 +72,8 @@ for iteration in range(args.iterations):
     print(f"iteration {iteration}", flush=True)
 
 print(f"{torch.cuda.max_memory_reserved() / 2**20:.1f} MiB at most")
+if args.digest:
+    weights = hashlib.sha256()
+    for parameter in model.parameters():
+        weights.update(parameter.detach().cpu().numpy().tobytes())
+    print(f"weights {weights.hexdigest()}")

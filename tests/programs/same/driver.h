@@ -15,5 +15,12 @@ int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, uns
 int cuLaunchCooperativeKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **);
 int cuMemHostAlloc(void **, size_t, unsigned), cuMemFreeHost(void *), cuDeviceGetAttribute(int *, int, int), cuIpcGetMemHandle(void *, device_ptr);
 
-#define FILL_TEXT ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry deepum_test_fill(.param .u64 a, .param .u64 b, .param .u64 c)\n{ ret; }\n"
+#define FILL_TEXT                                                                                                                 \
+    ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry deepum_test_fill(.param .u64 a, .param .u64 b, .param .u64 c)\n{\n" \
+    ".reg .pred %p;\n.reg .u32 %w<4>;\n.reg .u64 %i, %n, %step, %x;\n.reg .f32 %a, %b;\n"                                          \
+    "mov.u32 %w0, %ctaid.x;\nmov.u32 %w1, %ntid.x;\nmov.u32 %w2, %tid.x;\nmov.u32 %w3, %nctaid.x;\n"                              \
+    "mul.wide.u32 %i, %w0, %w1;\ncvt.u64.u32 %x, %w2;\nadd.u64 %i, %i, %x;\nmul.wide.u32 %step, %w3, %w1;\n"                      \
+    "ld.param.u64 %x, [c];\ncvt.u32.u64 %w0, %x;\nmov.b32 %a, %w0;\nld.param.u64 %n, [b];\n"                                      \
+    "NEXT:\nsetp.ge.u64 %p, %i, %n;\n@%p bra DONE;\ncvt.rn.f32.u64 %b, %i;\nadd.rn.f32 %b, %a, %b;\nld.param.u64 %x, [a];\n"       \
+    "shl.b64 %n, %i, 2;\nadd.u64 %x, %x, %n;\nst.f32 [%x], %b;\nld.param.u64 %n, [b];\nadd.u64 %i, %i, %step;\nbra NEXT;\nDONE:\nret;\n}\n"
 #define OK(call) NEED((call) == 0)

@@ -1,3 +1,6 @@
+//! may say: Too many open files
+//! may say: no UVM address space among this process's 0 descriptors
+//! may say: (memfd_create)
 // Uses CUDA with hardly a descriptor left. Hard: what we open may not be had, and must neither be missed nor take the last ones from the program.
 #include "runtime.h"
 #include <sys/resource.h>

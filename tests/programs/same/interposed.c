@@ -1,3 +1,4 @@
+//! preload: libbelow.so
 // Beside us there are interposers: one preloaded behind us, and the program's own functions in front of us. Hard: each must see every call of the
 // program once, and RTLD_NEXT must lead from one to the next.
 #include "runtime.h"

@@ -1,3 +1,4 @@
+//! says: cannot be shared between processes by CUDA IPC
 // Exports memory to other processes, which the device refuses, and goes on. Hard: what was made managed cannot be exported, so the refusal is said to be ours.
 #include "runtime.h"
 

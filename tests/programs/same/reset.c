@@ -1,3 +1,4 @@
+//! says: the program reset a GPU
 // Resets the GPU and uses it again, twice. Hard: memory, streams and contexts go, also those of ours, and their addresses come back.
 #include "runtime.h"
 

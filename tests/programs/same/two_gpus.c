@@ -1,3 +1,4 @@
+//! gpus: 2
 // Two GPUs: memory on both, copies between them, and a current device for each thread. Hard: what we ask and issue ourselves must be about the right one, and leave
 // the thread's device as it was.
 #include "runtime.h"
