@@ -2,17 +2,20 @@
 
 They are compiled here, against the libraries that PyTorch uses. What they print, how they end and what is said on stderr must be equal, but for the lines
 that the shim is to say (`//! says: TEXT` and `//! may say: TEXT` at the beginning of a program; tests/suites/same.rs does the same on the emulated device).
+`//! alone: WHY` is for those that others of this GPU would disturb.
 """
 import concurrent.futures
 import os
 import pathlib
 import re
 import subprocess
+import threading
+import time
 
 PROGRAMS = pathlib.Path(__file__).resolve().parent.parent / "programs"
 SAME = PROGRAMS / "same"
 WAYS = {"without": None, "dormant": {}, "tight": {"DEEPUM_GPU_BUDGET": "8MiB"}}
-SECONDS = 60
+SECONDS = 20
 # Prints the CUDA libraries that PyTorch has loaded, and the version of CUDA that it is for.
 LIBRARIES = """
 import re, torch
@@ -32,7 +35,7 @@ class Program:
         lines = re.findall(r"^//! (.*?): (.*)$", text, re.M)
         self.says, self.may_say = ([value for key, value in lines if key == wanted] for wanted in ("says", "may say"))
         special = dict(lines)
-        self.gpus, self.preload = int(special.get("gpus", 1)), special.get("preload")
+        self.gpus, self.preload, self.is_alone = int(special.get("gpus", 1)), special.get("preload"), "alone" in special
 
     def run(self, launcher, way):
         """How it ended, and what it printed and said; `launcher` is the command that runs a program with the shim."""
@@ -96,14 +99,26 @@ def compile_all(folder, cudart, cuda, version):
         return [program for program in pool.map(build, sorted(SAME.glob("*.c"))) if program]
 
 
-def compare(programs, launcher, gpus, log):
-    """Runs those that this machine has GPUs enough for; returns the problems of each, by its name."""
-    able = [program for program in programs if program.gpus <= gpus]
-    with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count())) as pool:
-        results = dict(zip((program.name for program in able), pool.map(lambda program: program.problems(launcher), able)))
-    with open(log, "w") as out:
-        for name, (problems, outcomes) in results.items():
-            print(f"== {name}: {'; '.join(problems) or 'the same'}", file=out)
+def compare(programs, launcher, gpus, log, seconds):
+    """Runs those that this machine has GPUs enough for, as long as there are seconds left; returns the problems of each, by its name."""
+    end = time.monotonic() + seconds
+    results = {}
+
+    def one(program):
+        begun = time.monotonic()
+        problems, outcomes = program.problems(launcher) if begun < end else (["no time was left for it"], {})
+        with lock, open(log, "a") as out:
+            print(f"== {program.name}, {time.monotonic() - begun:.1f} s: {'; '.join(problems) or 'the same'}", file=out)
             for way, (code, printed, said) in outcomes.items() if problems else ():
                 print(f"-- {way}: ends with {code}\n{printed[-2000:]}-- stderr\n{said[-2000:]}", file=out)
-    return {name: problems for name, (problems, _) in results.items()}
+            results[program.name] = problems
+
+    pathlib.Path(log).unlink(missing_ok=True)
+    lock = threading.Lock()
+    able = [program for program in programs if program.gpus <= gpus]
+    with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count())) as pool:
+        list(pool.map(one, (program for program in able if not program.is_alone)))
+    for program in able:
+        if program.is_alone:
+            one(program)
+    return results

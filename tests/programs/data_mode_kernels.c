@@ -42,21 +42,26 @@
         SUM_OF("%inner", "ld.f32 %a, [%x];\nld.f32 %b, [%y];\nmul.rn.f32 %a, %a, %b;\nadd.rn.f32 %sum, %sum, %a;\nadd.u64 %x, %x, 4;\nadd.u64 %y, %y, %m;\n") \
         STORE("p0", "%sum")))
 
-// A container with one uncompressed PTX entry for compute capability 7.0 (layout: crates/emu/device/src/fatbin/container.rs).
+// A container with one uncompressed PTX entry for compute capability 7.0 (layout: crates/emu/device/src/fatbin/container.rs; `options` is where the
+// place of the compiler's options is, which are none).
 static const struct {
     uint32_t magic;
     uint16_t version, header;
     uint64_t size;
-    uint16_t kind, entry_version;
-    uint32_t entry_header;
-    uint64_t payload;
-    uint32_t packed, options;
-    uint16_t minor, major;
-    uint32_t arch, name, name_length;
-    uint64_t flags, zero, unpacked;
+    struct {
+        uint16_t kind, version;
+        uint32_t header;
+        uint64_t payload;
+        uint32_t packed, options;
+        uint16_t minor, major;
+        uint32_t arch, name, name_length;
+        uint64_t flags, zero, unpacked, options_at;
+        char no_options[8];
+    } entry;
     char text[(sizeof PTX + 7) / 8 * 8];
 } fatbin __attribute__((section(".nv_fatbin"), aligned(8))) = {
-    0xba55ed50, 1, 16, 64 + sizeof fatbin.text, 1, 0x101, 64, sizeof fatbin.text, 0, 0, 0, 7, 70, 0, 0, 0, 0, 0, PTX,
+    0xba55ed50, 1, 16, sizeof fatbin.entry + sizeof fatbin.text,
+    {1, 0x101, sizeof fatbin.entry, sizeof fatbin.text, 0, 0x40, 0, 7, 70, 0, 0, 0x11, 0, 0, 0x48, ""}, PTX,
 };
 static const struct {
     int magic, version;

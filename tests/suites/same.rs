@@ -60,6 +60,8 @@ impl Special {
                 Some(("gpus", number)) => special.gpus = Some(number.to_owned()),
                 Some(("preload", library)) => special.preload = Some(library.to_owned()),
                 Some(("says", text)) => special.says.push(text.to_owned()),
+                // Here each has a device of its own.
+                Some(("alone", _)) => {}
                 Some(("may say", text)) => special.may_say.push(text.to_owned()),
                 _ => panic!("unknown line {line:?}"),
             }

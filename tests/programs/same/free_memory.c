@@ -1,3 +1,4 @@
+//! alone: what is free on the GPU is compared
 // What cudaMemGetInfo says goes down by what is allocated and comes back with what is freed, and its errors are CUDA's. Hard: under us it tells another story, which
 // must be as consistent.
 #include "runtime.h"

@@ -9,6 +9,9 @@
 
 mod calls;
 mod contents;
+mod faults;
+mod kernel;
+mod link;
 mod moves;
 mod notices;
 mod row;
@@ -57,7 +60,9 @@ fn here(is_json: bool) -> Result<ExitCode> {
     let mut world = World::open()?;
     let mut rows = Rows::default();
     notices::measure(&mut world, &mut rows).context("while looking for notices")?;
+    link::measure(&world, &mut rows).context("while copying")?;
     moves::measure(&world, &mut rows).context("while moving blocks")?;
+    faults::measure(&world, &mut rows).context("while faulting")?;
     contents::measure(&world, &mut rows).context("while comparing contents")?;
     calls::measure(&world, &mut rows).context("while timing calls")?;
     let driver = world.support.version().map(ToString::to_string);

@@ -1,11 +1,11 @@
 //! Whether the driver tells of faults, in which order, and how late (facts 2.5).
 
 use super::row::Rows;
-use super::world::World;
+use super::world::{ON_GPU, World};
 use crate::cuda::call;
 use anyhow::Result;
 use deepum_core::event::Event;
-use deepum_core::units::{Nanos, Place, UmBlock};
+use deepum_core::units::{AddrRange, Nanos, Place, UmBlock};
 use deepum_kmod_bridge::ToolsQueue;
 use std::collections::BTreeSet;
 use std::ffi::c_void;
@@ -44,7 +44,8 @@ fn watch(world: &World, queue: &mut ToolsQueue, rows: &mut Rows) -> Result<()> {
         call!(world.cuda, cuCtxSynchronize())?;
     }
     let (mut faults, mut moves, mut delays) = (Vec::<(UmBlock, Nanos)>::new(), BTreeSet::new(), Vec::new());
-    let begun = Instant::now();
+    // Notices of moves come when something has the driver look which copies are over, a request of ours for one (facts 2.5).
+    let (mut begun, mut alone) = (Instant::now(), None);
     loop {
         queue.drain(&mut notices)?;
         let read = world.now();
@@ -59,8 +60,16 @@ fn watch(world: &World, queue: &mut ToolsQueue, rows: &mut Rows) -> Result<()> {
             }
         }
         let wanted: BTreeSet<UmBlock> = memory.range.blocks().collect();
-        if wanted.is_subset(&moves) || begun.elapsed() > PATIENCE {
+        if wanted.is_subset(&moves) {
             break;
+        }
+        if begun.elapsed() > PATIENCE {
+            if alone.is_some() {
+                break;
+            }
+            alone = Some(moves.len());
+            world.space.migrate(AddrRange::new(memory.range.start, UmBlock::SIZE), ON_GPU)?;
+            begun = Instant::now();
         }
         std::thread::yield_now();
     }
@@ -72,7 +81,14 @@ fn watch(world: &World, queue: &mut ToolsQueue, rows: &mut Rows) -> Result<()> {
     );
     // The tree prefetcher brings no other block than the one that faulted, so each faults.
     rows.check("faults named", named as u64 == BLOCKS, format!("{named} of {BLOCKS} blocks that a memset faulted on"));
-    rows.check("migrations named", moved as u64 == BLOCKS, format!("{moved} of {BLOCKS} blocks that came by that"));
+    rows.check(
+        "migrations named",
+        moved as u64 == BLOCKS,
+        match alone {
+            None => format!("{moved} of {BLOCKS} blocks that came by that"),
+            Some(alone) => format!("{moved} of {BLOCKS} blocks that came by that, {alone} before another request"),
+        },
+    );
     rows.check(
         "order of faults",
         faults.is_sorted_by_key(|&(_, at)| at),

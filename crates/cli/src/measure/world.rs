@@ -121,11 +121,16 @@ pub struct Managed<'a> {
 }
 
 impl Managed<'_> {
-    /// Pieces of so many blocks; what does not fill one is left out.
+    /// See [`pieces`].
     pub fn pieces(&self, blocks: u64) -> impl Iterator<Item = AddrRange> + use<> {
-        let (range, len) = (self.range, Bytes(blocks * UmBlock::SIZE.0));
-        (0..range.len.0 / len.0).map(move |piece| AddrRange::new(DevAddr(range.start.0 + piece * len.0), len))
+        pieces(self.range, blocks)
     }
+}
+
+/// Pieces of so many blocks; what does not fill one is left out.
+pub fn pieces(range: AddrRange, blocks: u64) -> impl Iterator<Item = AddrRange> {
+    let len = Bytes(blocks * UmBlock::SIZE.0);
+    (0..range.len.0 / len.0).map(move |piece| AddrRange::new(DevAddr(range.start.0 + piece * len.0), len))
 }
 
 impl Drop for Managed<'_> {
