@@ -82,7 +82,7 @@ impl VaSpace {
         }
     }
 
-    fn tell(&self, number: u32, range: AddrRange, uuid: Option<Uuid>) -> Result<(), RequestError> {
+    pub(crate) fn tell(&self, number: u32, range: AddrRange, uuid: Option<Uuid>) -> Result<(), RequestError> {
         let mut params = Params::default();
         params.put_u64(offset_of!(sys::Policy, base), range.start.get());
         params.put_u64(offset_of!(sys::Policy, length), range.len.get());

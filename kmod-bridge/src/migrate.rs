@@ -14,7 +14,7 @@ use crate::attach::{Gpu, place_of, uuid_table};
 use crate::raw::{self, Kernel, Params, RequestError};
 use crate::sys::{self, NvStatus, Uuid, request};
 use crate::version::Support;
-use deepum_core::units::{AddrRange, Place};
+use deepum_core::units::{AddrRange, DeviceId, Place};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -113,6 +113,19 @@ impl VaSpace {
     /// # Errors
     /// [`MigrateError`]. Part of the range may have moved then.
     pub fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
+        self.move_all(range, to, 0)
+    }
+
+    /// Has the driver move all of `range`, whole pages of managed memory, to a GPU, and does not wait for the copies. A kernel that comes sooner faults, and waits; a
+    /// later request about a block waits for its copy.
+    ///
+    /// # Errors
+    /// [`MigrateError`]. Part of the range may move then.
+    pub fn begin(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
+        self.move_all(range, Place::Device(to), sys::MIGRATE_ASYNC)
+    }
+
+    fn move_all(&self, range: AddrRange, to: Place, flags: u32) -> Result<(), MigrateError> {
         let fail = |why| MigrateError { range, to, why };
         let uuid = match to {
             Place::Host => Some(Uuid::CPU),
@@ -123,6 +136,7 @@ impl VaSpace {
         params.put_u64(offset_of!(sys::Migrate, base), range.start.get());
         params.put_u64(offset_of!(sys::Migrate, length), range.len.get());
         params.put_uuid(offset_of!(sys::Migrate, destination_uuid), uuid);
+        params.put_u32(offset_of!(sys::Migrate, flags), flags);
         // Any node of the host.
         params.put_u32(offset_of!(sys::Migrate, cpu_numa_node), u32::MAX);
         // SAFETY: the only addresses are of the program's managed memory, which the driver checks: it moves pages

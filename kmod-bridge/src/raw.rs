@@ -18,9 +18,15 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The parameter buffer of every request: zeroed, 8-byte aligned, longer than any struct of a known driver.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[repr(C, align(8))]
 pub struct Params([u64; sys::PARAMS_BYTES / 8]);
+
+impl Default for Params {
+    fn default() -> Self {
+        Self([0; sys::PARAMS_BYTES / 8])
+    }
+}
 
 impl Params {
     /// Puts a 64-bit word at byte `at`, a multiple of 8 inside the buffer.

@@ -13,6 +13,9 @@ use std::mem::{offset_of, size_of};
 
 /// `ioctl` request numbers: raw small integers, no direction or size in them.
 pub mod request {
+    pub const CREATE_RANGE_GROUP: u32 = 23;
+    pub const SET_RANGE_GROUP: u32 = 31;
+    pub const PREVENT_MIGRATION_RANGE_GROUPS: u32 = 40;
     pub const SET_PREFERRED_LOCATION: u32 = 42;
     pub const UNSET_PREFERRED_LOCATION: u32 = 43;
     pub const ENABLE_READ_DUPLICATION: u32 = 44;
@@ -25,11 +28,15 @@ pub mod request {
     pub const TOOLS_EVENT_QUEUE_ENABLE_EVENTS: u32 = 58;
     pub const TOOLS_EVENT_QUEUE_DISABLE_EVENTS: u32 = 59;
     pub const TOOLS_GET_PROCESSOR_UUID_TABLE: u32 = 64;
+    pub const TOOLS_FLUSH_EVENTS: u32 = 67;
     pub const DISCARD: u32 = 80;
 
     /// The driver's name of a request.
     pub const fn name(request: u32) -> &'static str {
         match request {
+            CREATE_RANGE_GROUP => "UVM_CREATE_RANGE_GROUP",
+            SET_RANGE_GROUP => "UVM_SET_RANGE_GROUP",
+            PREVENT_MIGRATION_RANGE_GROUPS => "UVM_PREVENT_MIGRATION_RANGE_GROUPS",
             SET_PREFERRED_LOCATION => "UVM_SET_PREFERRED_LOCATION",
             UNSET_PREFERRED_LOCATION => "UVM_UNSET_PREFERRED_LOCATION",
             ENABLE_READ_DUPLICATION => "UVM_ENABLE_READ_DUPLICATION",
@@ -42,6 +49,7 @@ pub mod request {
             TOOLS_EVENT_QUEUE_ENABLE_EVENTS => "UVM_TOOLS_EVENT_QUEUE_ENABLE_EVENTS",
             TOOLS_EVENT_QUEUE_DISABLE_EVENTS => "UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS",
             TOOLS_GET_PROCESSOR_UUID_TABLE => "UVM_TOOLS_GET_PROCESSOR_UUID_TABLE",
+            TOOLS_FLUSH_EVENTS => "UVM_TOOLS_FLUSH_EVENTS",
             DISCARD => "UVM_DISCARD",
             _ => "an unknown nvidia-uvm request",
         }
@@ -86,7 +94,7 @@ impl fmt::Display for NvStatus {
 }
 
 /// Every parameter struct fits this buffer with room to spare, so that a driver whose struct grew cannot write past it.
-pub const PARAMS_BYTES: usize = 96;
+pub const PARAMS_BYTES: usize = 320;
 
 /// A processor's UUID, as `cuDeviceGetUuid_v2` gives it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -120,6 +128,43 @@ pub struct Migrate {
     pub cpu_numa_node: i32,
     pub user_space_start: u64,
     pub user_space_length: u64,
+    pub rm_status: u32,
+}
+
+/// `flags` of a migration that does not wait for its copies; without a semaphore nothing says when they are over.
+pub const MIGRATE_ASYNC: u32 = 1;
+
+/// `UVM_CREATE_RANGE_GROUP_PARAMS`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct CreateRangeGroup {
+    pub id: u64,
+    pub rm_status: u32,
+}
+
+/// `UVM_SET_RANGE_GROUP_PARAMS`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct SetRangeGroup {
+    pub id: u64,
+    pub base: u64,
+    pub length: u64,
+    pub rm_status: u32,
+}
+
+/// `UVM_PREVENT_MIGRATION_RANGE_GROUPS_PARAMS`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct PreventMigration {
+    pub ids: [u64; 32],
+    pub count: u64,
+    pub rm_status: u32,
+}
+
+/// `UVM_TOOLS_FLUSH_EVENTS_PARAMS`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct FlushEvents {
     pub rm_status: u32,
 }
 

@@ -38,10 +38,10 @@ pub fn memory(system: &dyn System, config: &Config, gpus: &[Bytes]) -> Finding {
     };
     // All that a GPU has moves to the host at some time, once it does not fit (facts 4.6).
     match gpus.iter().max() {
-        Some(&gpu) if promised <= gpu => Finding::stops(
+        Some(&gpu) if promised <= gpu => Finding::costs(
             CHECK,
             format!("{saw}, and the GPU has {gpu}"),
-            "a program that does not fit on the GPU must fit into the host as a whole, so nothing larger than the GPU runs",
+            "a program that does not fit on the GPU must fit into the host as a whole, so nothing larger than the GPU runs; what has less of the GPU, by a budget or beside others, does",
             more,
         ),
         Some(&gpu) if promised.0 / 2 < gpu.0 => Finding::costs(

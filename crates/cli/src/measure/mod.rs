@@ -11,6 +11,7 @@ mod calls;
 mod contents;
 mod faults;
 mod kernel;
+mod leaves;
 mod link;
 mod moves;
 mod notices;
@@ -62,6 +63,7 @@ fn here(is_json: bool) -> Result<ExitCode> {
     notices::measure(&mut world, &mut rows).context("while looking for notices")?;
     link::measure(&world, &mut rows).context("while copying")?;
     moves::measure(&world, &mut rows).context("while moving blocks")?;
+    leaves::measure(&world, &mut rows).context("while leaving")?;
     faults::measure(&world, &mut rows).context("while faulting")?;
     contents::measure(&world, &mut rows).context("while comparing contents")?;
     calls::measure(&world, &mut rows).context("while timing calls")?;

@@ -1,0 +1,143 @@
+//! Ways off and onto the GPU beside plain calls: out without the host's page tables, in without waiting (facts 4.9).
+
+use super::kernel::Fill;
+use super::link::gb_s;
+use super::moves::threads;
+use super::row::Rows;
+use super::world::{GPU, Managed, ON_GPU, World, pieces};
+use anyhow::Result;
+use deepum_core::units::{AddrRange, Bytes, Place};
+use deepum_kmod_bridge::Stay;
+
+/// Blocks that are moved for a figure: 128 MiB.
+const BLOCKS: u64 = 64;
+const TRIES: usize = 5;
+
+pub fn measure(world: &World, rows: &mut Rows) -> Result<()> {
+    let stay = match world.space.stay() {
+        Ok(stay) => stay,
+        Err(why) => {
+            rows.untried("out unmapped", why.to_string());
+            return Ok(());
+        }
+    };
+    let memory = world.managed(BLOCKS)?;
+    world.fill(memory.range, 9)?;
+    let leave = |piece: AddrRange| Ok(gb_s(piece.len, world.time(|| world.space.leave(piece, stay))?));
+    rows.figure(
+        "leave_first_8mib_gb_s",
+        "out unmapped, for the first time",
+        memory.pieces(4).map(leave).collect::<Result<_>>()?,
+    );
+    let kept = memory.pieces(1).all(|piece| world.ends(piece).is_ok_and(|ends| ends == [9; 128]));
+    world.space.migrate(memory.range, ON_GPU)?;
+    let still = memory.pieces(1).all(|piece| world.ends(piece).is_ok_and(|ends| ends == [9; 128]));
+    if world.is_emulated() && !(kept && still) {
+        rows.untried("out unmapped", "this emulated device keeps no contents");
+    } else {
+        rows.check("out unmapped", kept && still, format!("contents on the host {kept}, and back {still}"));
+    }
+    for (blocks, out, back, begun) in [
+        (1, "leave_2mib_gb_s", "in_left_2mib_gb_s", "in_begun_2mib_gb_s"),
+        (4, "leave_8mib_gb_s", "in_left_8mib_gb_s", "in_begun_8mib_gb_s"),
+        (16, "leave_32mib_gb_s", "in_left_32mib_gb_s", "in_begun_32mib_gb_s"),
+    ] {
+        rows.figure(out, "out unmapped, again", memory.pieces(blocks).map(leave).collect::<Result<_>>()?);
+        let each =
+            memory.pieces(blocks).map(|piece| Ok(gb_s(piece.len, world.time(|| world.space.migrate(piece, ON_GPU))?)));
+        rows.figure(back, "and back", each.collect::<Result<_>>()?);
+        let mut all = Vec::new();
+        for _ in 0..TRIES {
+            memory.pieces(16).try_for_each(|piece| world.space.leave(piece, stay))?;
+            all.push(gb_s(memory.range.len, world.time(|| begin_all(world, memory.range, blocks))?));
+        }
+        rows.figure(begun, "back by calls that do not wait, all together", all);
+    }
+    let touches = memory.pieces(1).map(|piece| Ok(world.time(|| world.space.begin(piece, GPU))?.0 as f64));
+    rows.figure(
+        "touch_begun_ns",
+        "a call that does not wait, for a block that is there",
+        touches.collect::<Result<_>>()?,
+    );
+    let flushes = (0..TRIES * 4).map(|_| Ok(world.time(|| world.space.flush())?.0 as f64));
+    rows.figure("flush_ns", "asking to be told of all moves that are over", flushes.collect::<Result<_>>()?);
+    kernels(world, rows, &memory, stay)?;
+    both(world, rows, stay)
+}
+
+/// All pieces without waiting, then until the last is there.
+fn begin_all(world: &World, range: AddrRange, blocks: u64) -> Result<()> {
+    for piece in pieces(range, blocks) {
+        world.space.begin(piece, GPU)?;
+    }
+    Ok(world.space.migrate(range, ON_GPU)?)
+}
+
+fn kernels(world: &World, rows: &mut Rows, memory: &Managed<'_>, stay: Stay) -> Result<()> {
+    let kernel = Fill::load(world)?;
+    kernel.run(world, memory.range)?;
+    let there = world.time(|| kernel.run(world, memory.range))?;
+    let each = |with: u64| (with as f64 - there.0 as f64) / BLOCKS as f64;
+    let (mut faulted, mut early, mut waited) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..TRIES {
+        world.space.leave(memory.range, stay)?;
+        faulted.push(each(world.time(|| kernel.run(world, memory.range))?.0));
+        world.space.leave(memory.range, stay)?;
+        let begun = world.now();
+        world.space.begin(memory.range, GPU)?;
+        kernel.run(world, memory.range)?;
+        early.push(each(world.now().0.saturating_sub(begun.0)));
+        world.space.leave(memory.range, stay)?;
+        let begun = world.now();
+        world.space.migrate(memory.range, ON_GPU)?;
+        kernel.run(world, memory.range)?;
+        waited.push(each(world.now().0.saturating_sub(begun.0)));
+    }
+    rows.figure("faulted_left_ns", "a block out unmapped that a kernel faults on", faulted);
+    rows.figure("early_ns", "blocks that come, and a kernel that does not wait for them, each", early);
+    rows.figure("waited_ns", "the same, waiting", waited);
+    Ok(())
+}
+
+fn both(world: &World, rows: &mut Rows, stay: Stay) -> Result<()> {
+    let (mut one, mut other) = (world.managed(BLOCKS)?, world.managed(BLOCKS)?);
+    world.fill(one.range, 1)?;
+    world.fill(other.range, 1)?;
+    for memory in [&one, &other] {
+        world.space.migrate(memory.range, Place::Host)?;
+        world.space.migrate(memory.range, ON_GPU)?;
+    }
+    world.space.leave(other.range, stay)?;
+    for (out, back, waits, name) in [
+        (1, 1, true, "both_left_2mib_gb_s"),
+        (4, 1, true, "both_left_8_2mib_gb_s"),
+        (4, 4, true, "both_left_8mib_gb_s"),
+        (16, 16, true, "both_left_32mib_gb_s"),
+        (1, 1, false, "both_begun_2mib_gb_s"),
+        (4, 4, false, "both_begun_8mib_gb_s"),
+        (16, 16, false, "both_begun_32mib_gb_s"),
+    ] {
+        let mut tries = Vec::new();
+        for _ in 0..TRIES {
+            let time = world.time(|| {
+                std::thread::scope(|scope| {
+                    let leaves = scope.spawn(|| one.pieces(out).try_for_each(|piece| world.space.leave(piece, stay)));
+                    match waits {
+                        true => other.pieces(back).try_for_each(|piece| world.space.migrate(piece, ON_GPU))?,
+                        false => begin_all(world, other.range, back)?,
+                    }
+                    match leaves.join() {
+                        Ok(left) => anyhow::Ok(left?),
+                        Err(_) => anyhow::bail!("a thread that moves ended early"),
+                    }
+                })
+            })?;
+            tries.push(gb_s(Bytes(2 * one.range.len.0), time));
+            std::mem::swap(&mut one, &mut other);
+        }
+        rows.figure(name, "out unmapped and in at once, together", tries);
+    }
+    // One way, several threads, for scale.
+    let plain = threads(world, &[(one.range, Place::Host)], 1, 4);
+    plain.map(|_| ())
+}

@@ -1,0 +1,109 @@
+//! Out of the GPU without entries in the host's page tables.
+//!
+//! `UVM_MIGRATE` to the host maps every page there for the program, one by one, which takes several times as long as the copy (facts 4.9), although no program looks at
+//! its device memory by itself. A *range group* that may not migrate is different: a range put into it goes to its preferred location, and is mapped nowhere.
+//! So, for each range: the host is preferred, it joins the group, the host is preferred no more, with which it leaves the group. The middle one moves.
+//!
+//! In between the program cannot read the range on the host's side (SIGBUS), and a fault of a GPU finds it from afar and leaves it there until it is moved again.
+
+use crate::migrate::{MigrateError, MigrateFailure, VaSpace};
+use crate::raw::{self, Params, RequestError};
+use crate::sys::{self, NvStatus, Uuid, request};
+use deepum_core::units::{AddrRange, Place};
+use std::mem::offset_of;
+
+/// A group of this address space whose ranges stay where they are preferred.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stay(u64);
+
+impl VaSpace {
+    /// Makes such a group.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn stay(&self) -> Result<Stay, RequestError> {
+        let mut params = Params::default();
+        // SAFETY: no address among the parameters.
+        unsafe {
+            raw::call(&*self.kernel, self.descriptor(), request::CREATE_RANGE_GROUP, &mut params, |p| {
+                p.u32(offset_of!(sys::CreateRangeGroup, rm_status))
+            })?;
+        }
+        let id = params.u64(offset_of!(sys::CreateRangeGroup, id));
+        let mut params = Params::default();
+        params.put_u64(offset_of!(sys::PreventMigration, ids), id);
+        params.put_u64(offset_of!(sys::PreventMigration, count), 1);
+        // SAFETY: no address among the parameters.
+        unsafe {
+            raw::call(&*self.kernel, self.descriptor(), request::PREVENT_MIGRATION_RANGE_GROUPS, &mut params, |p| {
+                p.u32(offset_of!(sys::PreventMigration, rm_status))
+            })?;
+        }
+        Ok(Stay(id))
+    }
+
+    /// Moves all of `range`, whole blocks of managed memory that nobody looks at on the host's side, to the host, and waits until it is there.
+    ///
+    /// # Errors
+    /// [`MigrateError`]. Part of the range may have moved then.
+    pub fn leave(&self, range: AddrRange, stay: Stay) -> Result<(), MigrateError> {
+        let fail = |e: RequestError| MigrateError {
+            range,
+            to: Place::Host,
+            why: match e.status() {
+                Some(NvStatus::NO_MEMORY) => MigrateFailure::NoMemory,
+                Some(NvStatus::INVALID_ADDRESS) => MigrateFailure::NotManaged,
+                Some(NvStatus::INVALID_DEVICE) => MigrateFailure::NoDevice,
+                _ => MigrateFailure::Other(e),
+            },
+        };
+        self.prefer_host(range).map_err(fail)?;
+        let mut params = Params::default();
+        params.put_u64(offset_of!(sys::SetRangeGroup, id), stay.0);
+        params.put_u64(offset_of!(sys::SetRangeGroup, base), range.start.get());
+        params.put_u64(offset_of!(sys::SetRangeGroup, length), range.len.get());
+        // SAFETY: the only addresses are of the program's managed memory, which the driver checks: it moves pages between places and changes no byte of them.
+        let moved = unsafe {
+            raw::call(&*self.kernel, self.descriptor(), request::SET_RANGE_GROUP, &mut params, |p| {
+                p.u32(offset_of!(sys::SetRangeGroup, rm_status))
+            })
+        };
+        // Whatever became of that: a range of the group is never on a GPU again.
+        let free = self.tell(request::UNSET_PREFERRED_LOCATION, range, None);
+        moved.and(free).map_err(fail)
+    }
+
+    fn prefer_host(&self, range: AddrRange) -> Result<(), RequestError> {
+        let mut params = Params::default();
+        params.put_u64(offset_of!(sys::Prefer550, base), range.start.get());
+        params.put_u64(offset_of!(sys::Prefer550, length), range.len.get());
+        params.put_uuid(offset_of!(sys::Prefer550, uuid), Uuid::CPU);
+        let (node, status) = (offset_of!(sys::Prefer550, cpu_numa_node), offset_of!(sys::Prefer550, rm_status));
+        // Any node, from 550 on; before that the status is there, which is never this.
+        params.put_u32(node, u32::MAX);
+        params.put_u32(status, 1);
+        // SAFETY: as in `leave`; nothing moves.
+        unsafe {
+            raw::call(&*self.kernel, self.descriptor(), request::SET_PREFERRED_LOCATION, &mut params, |p| {
+                match p.u32(node) {
+                    u32::MAX => p.u32(status),
+                    old => old,
+                }
+            })
+        }
+    }
+
+    /// Has the driver tell of all moves that are over (facts 2.5).
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn flush(&self) -> Result<(), RequestError> {
+        let mut params = Params::default();
+        // SAFETY: no address among the parameters.
+        unsafe {
+            raw::call(&*self.kernel, self.descriptor(), request::TOOLS_FLUSH_EVENTS, &mut params, |p| {
+                p.u32(offset_of!(sys::FlushEvents, rm_status))
+            })
+        }
+    }
+}
