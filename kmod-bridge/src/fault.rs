@@ -288,6 +288,8 @@ impl ToolsQueue {
     fn migration(&mut self, entry: &Entry, out: &mut Vec<Notice>) -> Option<()> {
         let cause = match entry.u8(offset_of!(sys::Migration, cause)) {
             cause::USER => MigrationCause::User,
+            // Nobody touched it: somebody asked, by the group it is in (`leave`).
+            cause::COHERENCE if entry.u64(offset_of!(sys::Migration, range_group_id)) != 0 => MigrationCause::User,
             cause::COHERENCE => MigrationCause::Coherence,
             cause::PREFETCH => MigrationCause::Prefetch,
             cause::EVICTION => MigrationCause::Eviction,

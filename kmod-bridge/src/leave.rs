@@ -4,7 +4,8 @@
 //! its device memory by itself. A *range group* that may not migrate is different: a range put into it goes to its preferred location, and is mapped nowhere.
 //! So, for each range: the host is preferred, it joins the group, the host is preferred no more, with which it leaves the group. The middle one moves.
 //!
-//! In between the program cannot read the range on the host's side (SIGBUS), and a fault of a GPU finds it from afar and leaves it there until it is moved again.
+//! In between the program cannot read the range on the host's side (SIGBUS), and a fault of a GPU finds it from afar and leaves it there until it is moved again. If whoever
+//! asks ends in between, the range stays in the group: [`VaSpace::migrate`] takes it out.
 
 use crate::migrate::{MigrateError, MigrateFailure, VaSpace};
 use crate::raw::{self, Params, RequestError};
@@ -57,7 +58,11 @@ impl VaSpace {
                 _ => MigrateFailure::Other(e),
             },
         };
-        self.prefer_host(range).map_err(fail)?;
+        if let Err(e) = self.prefer_host(range) {
+            // Part of it may be preferred there.
+            let _ = self.tell(request::UNSET_PREFERRED_LOCATION, range, None);
+            return Err(fail(e));
+        }
         let mut params = Params::default();
         params.put_u64(offset_of!(sys::SetRangeGroup, id), stay.0);
         params.put_u64(offset_of!(sys::SetRangeGroup, base), range.start.get());

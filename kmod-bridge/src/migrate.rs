@@ -113,7 +113,17 @@ impl VaSpace {
     /// # Errors
     /// [`MigrateError`]. Part of the range may have moved then.
     pub fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
-        self.move_all(range, to, 0)
+        match self.move_all(range, to, 0) {
+            // It is in a group that stays where it is, of somebody who has ended since.
+            Err(MigrateError { why: MigrateFailure::Other(e), .. })
+                if e.status() == Some(NvStatus::MORE_PROCESSING_REQUIRED) =>
+            {
+                // If this fails, so does the next.
+                let _ = self.tell(request::UNSET_PREFERRED_LOCATION, range, None);
+                self.move_all(range, to, 0)
+            }
+            done => done,
+        }
     }
 
     /// Has the driver move all of `range`, whole pages of managed memory, to a GPU, and does not wait for the copies. A kernel that comes sooner faults, and waits; a

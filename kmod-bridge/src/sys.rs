@@ -66,6 +66,8 @@ impl NvStatus {
     pub const INVALID_ARGUMENT: Self = Self(0x1f);
     pub const INVALID_DEVICE: Self = Self(0x26);
     pub const NO_MEMORY: Self = Self(0x51);
+    /// A warning: part was left out.
+    pub const MORE_PROCESSING_REQUIRED: Self = Self(0x1_0005);
 }
 
 impl fmt::Display for NvStatus {

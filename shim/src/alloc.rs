@@ -9,7 +9,7 @@
 
 use crate::abi::{DevPtr, Extent, OUT_OF_MEMORY, PitchedPtr, Ptr, SUCCESS, Status};
 use crate::real::{LastError, file_of};
-use crate::registry::{Contents, Released, adopt, fits, host_allowance, managed, release};
+use crate::registry::{Contents, Released, adopt, adopt_own, fits, host_allowance, managed, release};
 use crate::{launch, link, log, opt, stage, symbols};
 use deepum_core::units::{Bytes, DevAddr, UmBlock};
 use deepum_protocol::shared::ShimCounter;
@@ -305,6 +305,7 @@ impl Managed {
     /// Large ones are watched; small ones share UM blocks.
     pub unsafe fn before(out: *mut DevPtr, bytes: usize, _: c_uint) -> Option<Made> {
         let len = Bytes(bytes as u64);
+        link::host_looks();
         (len >= LARGE && !out.is_null()).then_some(Made { out, len })
     }
     /// Announced like any other.
@@ -312,7 +313,7 @@ impl Managed {
         if status == SUCCESS {
             link::start();
             // SAFETY: the driver has just written there, and the program waits for it in this very call.
-            adopt(DevAddr(unsafe { *made.out }), made.len, Contents::Program);
+            adopt_own(DevAddr(unsafe { *made.out }), made.len);
         }
     }
 }

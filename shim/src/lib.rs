@@ -41,6 +41,7 @@ mod nodes;
 mod ops;
 mod opt;
 mod page;
+mod pointers;
 mod pools;
 mod progress;
 mod pt;

@@ -18,6 +18,7 @@ use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Words for records: 2 MiB. An iteration of GPT-2 XL is 5,000 launches of about eight words.
 const CAPACITY: usize = 1 << 18;
@@ -148,6 +149,18 @@ fn start_now() {
             engine_off();
             log::error(&format!("the engine cannot start: {error}; managed memory works as the driver manages it"));
         }
+    }
+}
+
+/// The program is about to have managed memory of its own, which it may look at. Waits until nothing is under way that it must not look at.
+pub fn host_looks() {
+    let Some(ring) = ring() else { return };
+    // A move of 32 MiB takes two milliseconds at most; an engine that hangs or was killed in one is not waited for.
+    for _ in 0..1000 {
+        if !ring.shared().host_looks() {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(100));
     }
 }
 

@@ -41,6 +41,8 @@ struct Allocation {
     /// The lowest number that was free, so that a program that allocates in the same order gets the same numbers.
     ordinal: u32,
     contents: Contents,
+    /// Whether the program asked for device memory.
+    ours: bool,
 }
 
 /// Whose the contents are, and so whether we can ever know that nobody needs them.
@@ -124,10 +126,21 @@ pub fn fits(more: Bytes) -> bool {
 
 /// Takes a new managed allocation into the registry, unless it is there.
 pub fn adopt(start: DevAddr, len: Bytes, contents: Contents) {
-    put(AddrRange::new(start, len.round_up_to_blocks()), link::current_device(), contents);
+    put(AddrRange::new(start, len.round_up_to_blocks()), link::current_device(), contents, true);
 }
 
-fn put(range: AddrRange, device: DeviceId, contents: Contents) {
+/// The same of one that the program made itself.
+pub fn adopt_own(start: DevAddr, len: Bytes) {
+    put(AddrRange::new(start, len.round_up_to_blocks()), link::current_device(), Contents::Program, false);
+}
+
+/// Whether this is in memory that we made managed.
+pub fn is_ours(at: DevAddr) -> bool {
+    let registry = registry();
+    registry.live.range(..=at).next_back().is_some_and(|(_, found)| found.ours && found.range.contains(at))
+}
+
+fn put(range: AddrRange, device: DeviceId, contents: Contents, ours: bool) {
     let Some(ring) = link::ring() else { return };
     let mut registry = registry();
     if range.start == DevAddr(0) || registry.live.contains_key(&range.start) {
@@ -137,7 +150,7 @@ fn put(range: AddrRange, device: DeviceId, contents: Contents) {
         registry.next_ordinal += 1;
         registry.next_ordinal - 1
     });
-    registry.live.insert(range.start, Allocation { range, device, ordinal, contents });
+    registry.live.insert(range.start, Allocation { range, device, ordinal, contents, ours });
     registry.managed += range.len;
     MAP.insert(range, ordinal);
     ring.shared().add(ShimCounter::ManagedBytes, range.len.0);
@@ -203,7 +216,7 @@ impl Released {
     pub fn settle(self, status: Status) {
         record::over(self.1);
         if status != SUCCESS {
-            put(self.0.range, self.0.device, Contents::Program);
+            put(self.0.range, self.0.device, Contents::Program, self.0.ours);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::abi::{
 };
 use crate::interpose::{Entry, interpose};
 use crate::pools::hooks as pools;
-use crate::{alloc, contexts, doors, idle, kept, launch, names, ops, pt, query, record};
+use crate::{alloc, contexts, doors, idle, kept, launch, names, ops, pointers, pt, query, record};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 pub mod copies;
@@ -145,6 +145,12 @@ interpose! {
 
     // What the program is told about memory: one story
 
+    /// Our memory is device memory to the program, whatever it is beneath.
+    replace Cuda 4000 cuPointerGetAttribute(out: *mut c_void, which: c_int, at: DevPtr) -> Status [GONE] => pointers::Attribute;
+    /// Several questions at once.
+    replace Cuda 7000 cuPointerGetAttributes(count: c_uint, which: *const c_int, outs: *mut *mut c_void, at: DevPtr) -> Status [GONE] => pointers::Attributes;
+    /// As above, runtime door.
+    replace Cudart 0 cudaPointerGetAttributes(out: *mut pointers::Found, at: Ptr) -> Status [GONE] => pointers::Described;
     /// What there is, and what is free.
     replace Cudart 0 cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Status [GONE] => query::MemGetInfo;
     /// As above, driver door.

@@ -4,6 +4,7 @@
 //! duplication, facts 4.7), and no call of it says "copy" or "drop". Two movers carry batches out, on a driver and in a replay.
 //! Idea: the calls are listed here, once; a mover knows what each is.
 //!
+//! - *Evict*: to the host, all that most programs ever need.
 //! - *Save*: the mode on, then to the host, which copies what the host lacks.
 //! - *Drop* and *evict*: the mode off if it may be on, which leaves the host's copies; to the host, for what it had no copy of; the mode on if what is fetched is to leave
 //!   its copy there.
@@ -37,7 +38,9 @@ pub enum Way {
 /// One call of the driver about all of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Step {
-    /// `UVM_MIGRATE` to the host.
+    /// To the host, which need not map what has one copy (`kmod-bridge/src/leave.rs`).
+    Leave,
+    /// `UVM_MIGRATE` to the host, which maps it.
     ToHost,
     /// `UVM_MIGRATE` to the GPU.
     ToDevice,
@@ -57,11 +60,11 @@ impl Batch {
 
     /// The calls. None for a discard, which is no matter of these.
     pub const fn steps(self) -> &'static [Step] {
-        use Step::{Access, Duplicate, Prefer, ToDevice, ToHost};
+        use Step::{Access, Duplicate, Leave, Prefer, ToDevice, ToHost};
         match (self.lane, self.way) {
             (Lane::Discard, _) => &[],
             (Lane::Save, _) => &[Duplicate(true), ToHost],
-            (Lane::Drop | Lane::Evict, Way::Move) => &[ToHost],
+            (Lane::Drop | Lane::Evict, Way::Move) => &[Leave],
             (Lane::Drop | Lane::Evict, Way::Keep) => &[ToHost, Duplicate(true)],
             (Lane::Drop | Lane::Evict, Way::KeepOn) => &[Duplicate(false), ToHost, Duplicate(true)],
             (Lane::Drop | Lane::Evict, _) => &[Duplicate(false), ToHost],

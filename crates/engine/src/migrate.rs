@@ -16,7 +16,10 @@ use deepum_core::event::{DiscardOutcome, Event};
 use deepum_core::queues::{Direction, Lane};
 use deepum_core::steps::Step;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Place, UmBlock};
-use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, DiscardFailure, MigrateError, MigrateFailure, VaSpace};
+use deepum_kmod_bridge::{
+    Advice, AdviseError, DiscardError, DiscardFailure, MigrateError, MigrateFailure, Stay, VaSpace,
+};
+use deepum_protocol::ring::Ring;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +31,12 @@ pub trait Mover: Send + Sync {
     /// # Errors
     /// [`MigrateError`]; part of the range may have moved.
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError>;
+
+    /// Moves all of `range`, whole UM blocks, to the host, which need not map it, and returns when it is there.
+    ///
+    /// # Errors
+    /// As [`Self::migrate`].
+    fn leave(&self, range: AddrRange) -> Result<(), MigrateError>;
 
     /// Tells the driver about all of `range`, whole UM blocks.
     ///
@@ -44,17 +53,47 @@ pub trait Mover: Send + Sync {
 
 /// The driver's own calls.
 #[derive(Debug)]
-pub struct UvmMover(pub Arc<VaSpace>);
+pub struct UvmMover {
+    space: Arc<VaSpace>,
+    /// Where the program says whether it looks at managed memory.
+    ring: Ring<'static>,
+    /// How pages leave unmapped, if the driver has that.
+    stay: Option<Stay>,
+    /// It did not do what it should: pages leave as others do.
+    refused: AtomicBool,
+}
+
+impl UvmMover {
+    /// Of this address space of the program that the ring is of.
+    pub fn new(space: Arc<VaSpace>, ring: Ring<'static>) -> Self {
+        let stay = space.stay().ok();
+        Self { space, ring, stay, refused: AtomicBool::new(false) }
+    }
+}
 
 impl Mover for UvmMover {
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
-        self.0.migrate(range, to)
+        self.space.migrate(range, to)
+    }
+    fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
+        let unmapped = self
+            .stay
+            .filter(|_| !self.refused.load(Ordering::Relaxed))
+            .and_then(|stay| self.ring.shared().unlooked(|| self.space.leave(range, stay)));
+        match unmapped {
+            Some(Err(MigrateError { why: MigrateFailure::Other(_), .. })) => {
+                self.refused.store(true, Ordering::Relaxed)
+            }
+            Some(left) => return left,
+            None => {}
+        }
+        self.space.migrate(range, Place::Host)
     }
     fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), AdviseError> {
-        self.0.advise(range, advice)
+        self.space.advise(range, advice)
     }
     fn discard(&self, range: AddrRange) -> Result<(), DiscardError> {
-        self.0.discard(range)
+        self.space.discard(range)
     }
 }
 
@@ -203,6 +242,7 @@ impl Tools<'_> {
     fn step(&self, step: Step, range: AddrRange, device: DeviceId) -> Result<(), Failure> {
         let advise = |advice| self.mover.advise(range, advice).map_err(Failure::Advise);
         match step {
+            Step::Leave => self.mover.leave(range).map_err(Failure::Move),
             Step::ToHost => self.mover.migrate(range, Place::Host).map_err(Failure::Move),
             Step::ToDevice => self.mover.migrate(range, Place::Device(device)).map_err(Failure::Move),
             Step::Duplicate(on) => advise(Advice::Duplicate(on)),

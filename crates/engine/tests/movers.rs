@@ -163,6 +163,9 @@ impl Mover for Witness<'_> {
     fn migrate(&self, _: AddrRange, _: Place) -> Result<(), MigrateError> {
         panic!("nothing is to move")
     }
+    fn leave(&self, _: AddrRange) -> Result<(), MigrateError> {
+        panic!("nothing is to leave")
+    }
     fn advise(&self, _: AddrRange, _: Advice) -> Result<(), AdviseError> {
         panic!("nothing is to be told")
     }

@@ -29,7 +29,7 @@ pub use crate::ring_error::RingError;
 /// `"DEEPUMRG"`, first byte lowest.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DEEPUMRG");
 /// Version of the layout, header and records together.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// Words before the record area.
 pub const HEADER_WORDS: usize = 128;
 /// Most pointers one launch record carries: a whole 4 KiB parameter block of them, and as many again.
@@ -282,6 +282,8 @@ impl<'a> Ring<'a> {
             self.words[W_CONSUMER].store(0, Ordering::Release);
             return Err(RingError::Places { head, tail, taken });
         }
+        // Whoever read it before moves nothing any more.
+        self.shared().nothing_leaves();
         for at in tail..taken {
             self.word(at).store(0, Ordering::Relaxed);
         }

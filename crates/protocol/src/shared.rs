@@ -10,6 +10,8 @@ use deepum_core::units::{DeviceId, LaunchSeq};
 pub const MAX_DEVICES: usize = 16;
 
 pub(crate) const MODE: usize = 32;
+const LOOKS: usize = 33;
+const LEAVING: usize = 34;
 pub(crate) const LAUNCHES: usize = 48;
 pub(crate) const COUNTERS: usize = LAUNCHES + MAX_DEVICES;
 pub(crate) const COPIES: usize = 112;
@@ -104,6 +106,32 @@ impl Shared<'_> {
     /// Says what the shim shall do from now on.
     pub fn set_mode(&self, mode: Mode) {
         self.words[MODE].store(mode.word(), Ordering::Relaxed);
+    }
+
+    /// The program has managed memory of its own, or may think that ours is managed: from now on it may look at pages on the host's side at any moment. Gives
+    /// whether pages are leaving that it must not look at yet; once they are not, none will.
+    pub fn host_looks(&self) -> bool {
+        self.words[LOOKS].store(1, Ordering::SeqCst);
+        self.words[LEAVING].load(Ordering::SeqCst) != 0
+    }
+
+    /// No engine is there that moves pages.
+    pub(crate) fn nothing_leaves(&self) {
+        self.words[LEAVING].store(0, Ordering::SeqCst);
+    }
+
+    /// Does `leave`, during which the host must not look at some pages, unless it may at any moment ([`Self::host_looks`]): then nothing.
+    pub fn unlooked<R>(&self, leave: impl FnOnce() -> R) -> Option<R> {
+        struct Leaving<'a>(&'a AtomicU64);
+        impl Drop for Leaving<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        // Each side says what it is about to do before it looks what the other does: one of them sees the other.
+        self.words[LEAVING].fetch_add(1, Ordering::SeqCst);
+        let _leaving = Leaving(&self.words[LEAVING]);
+        (self.words[LOOKS].load(Ordering::SeqCst) == 0).then(leave)
     }
 
     /// Takes the next place in the device's sequence of launches and copies; nothing for a device past [`MAX_DEVICES`].

@@ -3,14 +3,15 @@
 #include "runtime.h"
 
 int cuPointerGetAttribute(void *, int, uint64_t), cuMemGetAddressRange_v2(uint64_t *, size_t *, uint64_t);
-enum { MEMORY_TYPE = 2, DEVICE_POINTER = 3, DEVICE_ORDINAL = 9 };
+int cuPointerGetAttributes(unsigned, const int *, void **, uint64_t);
+enum { MEMORY_TYPE = 2, DEVICE_POINTER = 3, HOST_POINTER = 4, IS_MANAGED = 8, DEVICE_ORDINAL = 9 };
 
 static void ask(const char *what, char *at, size_t size) {
     for (size_t offset = 0; offset <= size; offset += size / 2) {
         char *here = at + offset - (offset == size);
         attributes found = {0};
         int status = cudaPointerGetAttributes(&found, here), last = cudaGetLastError();
-        say("%s: %d %d; device %d, by its own address %d\n", what, status, last, found.device, found.on_device == here);
+        say("%s: %d %d; kind %d, device %d, by its own address %d, on the host %d\n", what, status, last, found.kind, found.device, found.on_device == here, found.on_host != NULL);
         unsigned kind = 99, ordinal = 99;
         uint64_t base = 0, device = 0;
         size_t bytes = 0;
@@ -18,6 +19,17 @@ static void ask(const char *what, char *at, size_t size) {
         say("by the driver: %d kind %u, %d device %u", of_kind, kind, of_ordinal, ordinal);
         status = cuPointerGetAttribute(&device, DEVICE_POINTER, (uint64_t)here);
         say(", %d address %d\n", status, device == (uint64_t)here);
+        // A truth value may have one byte or four.
+        unsigned managed[2] = {0, 0};
+        void *on_host[2] = {(void *)1, (void *)1};
+        status = cuPointerGetAttribute(&managed[0], IS_MANAGED, (uint64_t)here);
+        say("managed %d %u, ", status, managed[0]);
+        status = cuPointerGetAttribute(&on_host[0], HOST_POINTER, (uint64_t)here);
+        say("on the host %d %d\n", status, status == 0 && on_host[0]);
+        const int which[] = {IS_MANAGED, HOST_POINTER, DEVICE_ORDINAL};
+        void *outs[] = {&managed[1], &on_host[1], &ordinal};
+        status = cuPointerGetAttributes(3, which, outs, (uint64_t)here);
+        say("together %d: managed %u, on the host %d, device %u\n", status, managed[1], on_host[1] != NULL, ordinal);
         status = cuMemGetAddressRange_v2(&base, &bytes, (uint64_t)here);
         say("range %d: from its start %d, large enough %d\n", status, base == (uint64_t)at, bytes >= size);
     }

@@ -219,7 +219,7 @@ fn the_way_in_stands_still_for_a_drop_unless_the_gpu_waits_for_a_fault() {
 
 #[test]
 fn what_leaves_is_dropped_if_the_host_has_it_and_keeps_a_copy_if_that_is_asked() {
-    use Step::{Duplicate, ToHost};
+    use Step::{Duplicate, Leave, ToHost};
     let (drop, mut queues) = (|n| Command::Drop { block: UmBlock(n) }, Queues::default());
     let mut next = |command, there| {
         queues.push_about(command, there);
@@ -228,9 +228,9 @@ fn what_leaves_is_dropped_if_the_host_has_it_and_keeps_a_copy_if_that_is_asked()
         queues.done(Direction::Out);
         (batch.lane, batch.steps())
     };
-    assert_eq!(next(evict(1), false), (Lane::Evict, &[ToHost][..]));
+    assert_eq!(next(evict(1), false), (Lane::Evict, &[Leave][..]));
     assert_eq!(next(drop(1), false), (Lane::Evict, &[ToHost, Duplicate(true)][..]));
     assert_eq!(next(drop(1), true), (Lane::Drop, &[Duplicate(false), ToHost, Duplicate(true)][..]));
     assert_eq!(next(evict(1), true), (Lane::Drop, &[Duplicate(false), ToHost][..]));
-    assert_eq!(next(evict(1), false), (Lane::Evict, &[ToHost][..]));
+    assert_eq!(next(evict(1), false), (Lane::Evict, &[Leave][..]));
 }

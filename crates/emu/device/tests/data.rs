@@ -107,7 +107,7 @@ fn copies(seed: u64, fails: Option<u64>) -> Option<usize> {
                 ok = ok && fails.is_none_or(|n| !calls.is_multiple_of(n));
                 if ok {
                     match step {
-                        Step::ToHost => m.migrate(batch.range(), Place::Host, true),
+                        Step::Leave | Step::ToHost => m.migrate(batch.range(), Place::Host, true),
                         Step::ToDevice => m.migrate(batch.range(), Place::Device(GPU), true),
                         Step::Duplicate(on) => m.advise(batch.range(), Advice::Duplicate(on)),
                         Step::Prefer(on) => m.advise(batch.range(), Advice::Prefer(on.then_some(GPU))),

@@ -203,6 +203,10 @@ impl Mover for Hands {
         Ok(())
     }
 
+    fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
+        self.migrate(range, Place::Host)
+    }
+
     fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), AdviseError> {
         self.0.state.lock().unwrap().advice.push((range, advice));
         if self.0.deaf.lock().unwrap().contains(&range) {
