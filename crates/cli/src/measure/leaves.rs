@@ -2,7 +2,6 @@
 
 use super::kernel::Fill;
 use super::link::gb_s;
-use super::moves::threads;
 use super::row::Rows;
 use super::world::{GPU, Managed, ON_GPU, World, pieces};
 use anyhow::Result;
@@ -137,7 +136,5 @@ fn both(world: &World, rows: &mut Rows, stay: Stay) -> Result<()> {
         }
         rows.figure(name, "out unmapped and in at once, together", tries);
     }
-    // One way, several threads, for scale.
-    let plain = threads(world, &[(one.range, Place::Host)], 1, 4);
-    plain.map(|_| ())
+    Ok(())
 }

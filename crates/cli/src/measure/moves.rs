@@ -40,7 +40,7 @@ pub fn measure(world: &World, rows: &mut Rows) -> Result<()> {
 }
 
 /// Calls from several threads, each with its share of some memory: whether they go at once, or wait for one lock, one copy engine, one processor.
-pub fn threads(world: &World, jobs: &[(AddrRange, Place)], threads: usize, blocks: u64) -> Result<f64> {
+fn threads(world: &World, jobs: &[(AddrRange, Place)], threads: usize, blocks: u64) -> Result<f64> {
     let time = world.time(|| {
         std::thread::scope(|scope| {
             let workers: Vec<_> = jobs
