@@ -205,6 +205,51 @@ fn policies_are_told_in_every_shape_and_refusals_have_a_reason() {
 }
 
 #[test]
+fn a_range_leaves_by_its_group_in_every_shape_and_is_out_of_it_again_whatever_fails() {
+    let range = AddrRange::new(DevAddr(0x7f00_0020_0000), Bytes::mib(4));
+    let (base, length) = (0x7f00_0020_0000, 4 << 20);
+    for (shape, version) in SHAPES {
+        let (fake, bridge) = Fake::new(shape, version).open(64);
+        let space = bridge.va_space.unwrap();
+        let stay = space.stay().unwrap();
+        space.leave(range, stay).unwrap();
+        // The host's UUID begins with a6; the group is number 7.
+        let told = [(42, base, length, 0xa6), (31, base, length, 7), (43, base, length, 0)];
+        assert_eq!(fake.state.lock().unwrap().policies, told, "{shape:?}");
+
+        for refused in [42, 31, 43] {
+            for (status, text) in [(0x1e, "freed meanwhile"), (0x51, "no memory"), (0x40, "INVALID_STATE")] {
+                let mut fake = Fake::new(shape, version);
+                fake.refuse = Some((refused, status));
+                let (fake, bridge) = fake.open(64);
+                let space = bridge.va_space.unwrap();
+                let error = space.leave(range, stay).unwrap_err().to_string();
+                assert!(error.contains(text) && error.contains("4.00 MiB at 0x7f0000200000 to host memory"), "{error}");
+                assert_eq!(fake.state.lock().unwrap().requests.last(), Some(&43), "{shape:?}");
+            }
+        }
+    }
+    for refused in [23, 40] {
+        let mut fake = Fake::new(Shape::D580, "580.65.06");
+        fake.refuse = Some((refused, 0x56));
+        let (_, bridge) = fake.open(64);
+        assert!(bridge.va_space.unwrap().stay().unwrap_err().to_string().contains("NOT_SUPPORTED"));
+    }
+}
+
+/// Whoever was killed between the requests of a leave left the range in its group.
+#[test]
+fn a_range_that_was_left_in_a_group_is_taken_out_before_it_moves() {
+    let mut fake = Fake::new(Shape::D580, "580.65.06");
+    fake.refuse = Some((51, 0x1_0005));
+    let (fake, bridge) = fake.open(64);
+    let range = AddrRange::new(DevAddr(0x7f00_0020_0000), Bytes::mib(2));
+    bridge.va_space.unwrap().migrate(range, Place::Host).unwrap_err();
+    let requests = &fake.state.lock().unwrap().requests;
+    assert_eq!(requests[requests.len() - 3..], [51, 43, 51], "once more, and no more");
+}
+
+#[test]
 fn whether_there_can_be_two_copies_is_asked_of_known_drivers_and_of_the_driver_itself() {
     let (fake, bridge) = Fake::new(Shape::D580, "640.10").open(64);
     assert!(bridge.va_space.unwrap().duplicates().unwrap_err().contains("640.10"));

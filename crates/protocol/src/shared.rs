@@ -3,7 +3,7 @@
 //! They are plain words beside the ring and not records, because they are wanted at any moment, also
 //! when the ring is full or nobody reads it.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence};
 use deepum_core::units::{DeviceId, LaunchSeq};
 
 /// Most GPUs one process may use under DeepUM; launches on further ones are not recorded.
@@ -111,13 +111,14 @@ impl Shared<'_> {
     /// The program has managed memory of its own, or may think that ours is managed: from now on it may look at pages on the host's side at any moment. Gives
     /// whether pages are leaving that it must not look at yet; once they are not, none will.
     pub fn host_looks(&self) -> bool {
-        self.words[LOOKS].store(1, Ordering::SeqCst);
-        self.words[LEAVING].load(Ordering::SeqCst) != 0
+        self.words[LOOKS].store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.words[LEAVING].load(Ordering::Acquire) != 0
     }
 
     /// No engine is there that moves pages.
     pub(crate) fn nothing_leaves(&self) {
-        self.words[LEAVING].store(0, Ordering::SeqCst);
+        self.words[LEAVING].store(0, Ordering::Relaxed);
     }
 
     /// Does `leave`, during which the host must not look at some pages, unless it may at any moment ([`Self::host_looks`]): then nothing.
@@ -125,13 +126,14 @@ impl Shared<'_> {
         struct Leaving<'a>(&'a AtomicU64);
         impl Drop for Leaving<'_> {
             fn drop(&mut self) {
-                self.0.fetch_sub(1, Ordering::SeqCst);
+                self.0.fetch_sub(1, Ordering::Release);
             }
         }
         // Each side says what it is about to do before it looks what the other does: one of them sees the other.
-        self.words[LEAVING].fetch_add(1, Ordering::SeqCst);
+        self.words[LEAVING].fetch_add(1, Ordering::Relaxed);
         let _leaving = Leaving(&self.words[LEAVING]);
-        (self.words[LOOKS].load(Ordering::SeqCst) == 0).then(leave)
+        fence(Ordering::SeqCst);
+        (self.words[LOOKS].load(Ordering::Relaxed) == 0).then(leave)
     }
 
     /// Takes the next place in the device's sequence of launches and copies; nothing for a device past [`MAX_DEVICES`].

@@ -8,6 +8,7 @@ use deepum_protocol::plant::{self, Plant};
 use deepum_protocol::ring::{Consumer, HEADER_WORDS, Record, Ring};
 use loom::thread;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 /// Plants are the process's.
@@ -54,6 +55,37 @@ fn two_producers_and_a_reader() {
             let order: Vec<_> = got.iter().filter(|&&n| n / 10 * 10 == thread).collect();
             assert!(order.is_sorted(), "{got:?}");
         }
+    });
+}
+
+/// A page that leaves must not be looked at, and a program that looks says so before.
+#[test]
+fn nobody_looks_at_what_leaves() {
+    let _serial = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    loom::model(|| {
+        let words: &'static [AtomicU64] = Box::leak((0..HEADER_WORDS + 8).map(|_| AtomicU64::new(0)).collect());
+        let ring = Ring::format(words).unwrap();
+        let [looking, leaving] = [(); 2].map(|()| loom::sync::Arc::new(loom::sync::atomic::AtomicBool::new(false)));
+        let mover = {
+            let (looking, leaving) = (looking.clone(), leaving.clone());
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let left = ring.shared().unlooked(|| {
+                        leaving.store(true, Ordering::SeqCst);
+                        assert!(!looking.load(Ordering::SeqCst), "somebody looks already");
+                        leaving.store(false, Ordering::SeqCst);
+                    });
+                    if left.is_none() {
+                        assert!(ring.shared().unlooked(|| ()).is_none(), "once it is over it is over");
+                    }
+                }
+            })
+        };
+        if !ring.shared().host_looks() {
+            looking.store(true, Ordering::SeqCst);
+            assert!(!leaving.load(Ordering::SeqCst), "it leaves still");
+        }
+        mover.join().unwrap();
     });
 }
 

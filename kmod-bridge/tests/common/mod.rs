@@ -221,6 +221,9 @@ impl Kernel for Fake {
         let fd = fd.as_raw_fd();
         if let Some((number, status)) = self.refuse.filter(|(number, _)| *number == request) {
             let at = match (number, self.shape) {
+                (23, _) => 8,
+                (31, _) => 24,
+                (40, _) => 264,
                 (42, Shape::D535) => 32,
                 (42, _) => 36,
                 (43..=45, _) => 16,
@@ -266,6 +269,15 @@ impl Kernel for Fake {
                     self.state.lock().unwrap().migrations.push(call);
                 }
                 p.put_u32(72, status);
+            }
+            (false, 23) => {
+                p.put_u64(0, 7);
+                p.put_u32(8, self.uvm_status(fd));
+            }
+            (false, 40) => p.put_u32(264, if (p.u64(0), p.u64(256)) == (7, 1) { 0 } else { 0x57 }),
+            (false, 31) => {
+                self.state.lock().unwrap().policies.push((31, p.u64(8), p.u64(16), p.u64(0).to_le_bytes()[0]));
+                p.put_u32(24, 0);
             }
             (false, 42..=47) => {
                 let of_processor = matches!(request, 42 | 46 | 47);
