@@ -321,6 +321,12 @@ impl UnifiedMemory {
         }
     }
 
+    /// The pages of `block` that the host's page tables map.
+    #[must_use]
+    pub fn mapped_on_host(&self, block: UmBlock) -> PageMask {
+        self.space.slot(block).map_or(PageMask::EMPTY, |slot| self.blocks[slot].mapped)
+    }
+
     /// The pages of `block` that the host has, and no device.
     #[must_use]
     pub fn only_on_host(&self, block: UmBlock) -> PageMask {

@@ -281,7 +281,11 @@ fn a_join_is_told_as_a_fault_would_be_and_only_when_somebody_makes_the_driver_lo
     let (ring, control) = (Pages::new(4096, true), Pages::new(4096, true));
     assert_eq!(played.world.attach(&ring, &control, 64, played.world.space.as_raw_fd()), 0);
     assert_eq!([played.world.tools(57, 4, 1), played.world.tools(58, 8, 0x7ffe)], [0, 0]);
-    played.machine.look(|s| Ok(s.sink = Some(played.world.sink()))).unwrap();
+    let sink = |state: &mut crate::state::State| {
+        state.sink = Some(played.world.sink());
+        Ok(())
+    };
+    played.machine.look(sink).unwrap();
     let stay = played.stay();
     assert_eq!([played.prefer(0, 2, &sys::CPU_UUID), played.set(stay, 0, 2), played.prefer_nothing(0, 2)], [0, 0, 0]);
     let put = || control.word(12).load(Ordering::Acquire);
