@@ -15,10 +15,13 @@
 //! **The lock.** Advice takes the VA-space lock for writing: it waits for migrations, which hold it for reading until they return, and whoever
 //! comes meanwhile waits for it: migrations, discards, and fault service.
 //!
+//! **Blocks that stay** ([`crate::groups`]). To prefer the host for one that is in a group that does not migrate moves it there; to prefer nothing takes it out of that group.
+//!
 //! Not modelled: advice on parts of blocks, which the driver splits; a preferred location beyond which copy outlives the mode; pages that a device reads
 //! where another one has them; the time that a range takes to be split.
 
 use crate::chunks::List;
+use crate::groups::Group;
 use crate::memory::{ModelError, UnifiedMemory};
 use crate::notice::PageOp;
 use crate::pages::{PAGES, PageMask};
@@ -31,7 +34,7 @@ pub enum Advice {
     /// `UVM_ENABLE_READ_DUPLICATION`, or `DISABLE`: one copy of each page outlives it, that of the preferred device, else the host's.
     Duplicate(bool),
     /// `UVM_SET_PREFERRED_LOCATION`, or `UNSET`.
-    Prefer(Option<DeviceId>),
+    Prefer(Option<Place>),
     /// `UVM_SET_ACCESSED_BY`, or `UNSET`: set, the device may write what it has, unless the mode is on.
     AccessedBy(DeviceId, bool),
 }
@@ -48,6 +51,14 @@ impl SpaceLock {
     pub(crate) fn reads(&self, now: Nanos) -> Nanos {
         now.max(self.writer_until)
     }
+    /// From when whoever comes at `now` has it for writing.
+    pub(crate) fn writes(&self, now: Nanos) -> Nanos {
+        self.reads(now).max(self.readers_until)
+    }
+    /// A writer has it until then.
+    pub(crate) fn write_until(&mut self, until: Nanos) {
+        self.writer_until = until;
+    }
     /// A reader has it until then.
     pub(crate) fn read_until(&mut self, until: Nanos) {
         self.readers_until = self.readers_until.max(until);
@@ -59,25 +70,23 @@ impl UnifiedMemory {
     /// mappings change.
     ///
     /// # Errors
-    /// [`ModelError::NotManaged`], [`ModelError::NoDevice`], [`ModelError::PartOfBlock`].
+    /// [`ModelError::NotManaged`], [`ModelError::NoDevice`], [`ModelError::PartOfBlock`], [`ModelError::Stays`]: nothing has changed then.
+    /// [`ModelError::OutOfMemory`], if blocks that stay had to move.
     pub fn advise(&mut self, range: AddrRange, advice: Advice, now: Nanos) -> Result<Nanos, ModelError> {
-        self.check(range)?;
-        if [range.start, range.end()].iter().any(|edge| !edge.0.is_multiple_of(UmBlock::SIZE.0)) {
-            return Err(ModelError::PartOfBlock { range });
-        }
-        if let Advice::Prefer(Some(device)) | Advice::AccessedBy(device, _) = advice {
+        let slots = self.whole_blocks(range)?;
+        let mut stay: Vec<usize> = slots.iter().copied().filter(|&slot| self.stays(slot)).collect();
+        if let Advice::Prefer(Some(Place::Device(device))) | Advice::AccessedBy(device, _) = advice {
             self.device_index(device)?;
         }
-        let mut cpu = now.max(self.lock.readers_until).max(self.lock.writer_until) + self.profile.ioctl_cost;
-        for block in range.blocks() {
-            let Some(slot) = self.space.slot(block) else { continue };
+        if let (Advice::Prefer(Some(Place::Device(_))), false) = (advice, stay.is_empty()) {
+            return Err(ModelError::Stays { range });
+        }
+        let mut cpu = self.lock.writes(now) + self.profile.ioctl_cost;
+        for slot in slots {
             let changed = match advice {
                 Advice::Duplicate(true) => self.begin_duplicating(slot),
                 Advice::Duplicate(false) => self.end_duplicating(slot),
-                Advice::Prefer(device) => {
-                    self.blocks[slot].preferred = device;
-                    false
-                }
+                Advice::Prefer(place) => self.prefer(slot, place),
                 Advice::AccessedBy(device, true) => self.map_again(usize::from(device.0), slot),
                 Advice::AccessedBy(_, false) => false,
             };
@@ -85,8 +94,28 @@ impl UnifiedMemory {
                 cpu += self.profile.block_cost;
             }
         }
-        self.lock.writer_until = cpu;
-        Ok(cpu)
+        if !matches!(advice, Advice::Prefer(Some(_))) {
+            stay.clear();
+        }
+        Ok(self.go_home(stay, cpu)?.done)
+    }
+
+    /// The slots of the blocks that make up `range`.
+    pub(crate) fn whole_blocks(&self, range: AddrRange) -> Result<Vec<usize>, ModelError> {
+        self.check(range)?;
+        if [range.start, range.end()].iter().any(|edge| !edge.0.is_multiple_of(UmBlock::SIZE.0)) {
+            return Err(ModelError::PartOfBlock { range });
+        }
+        Ok(range.blocks().filter_map(|block| self.space.slot(block)).collect())
+    }
+
+    /// No mapping changes: there are none from afar.
+    fn prefer(&mut self, slot: usize, place: Option<Place>) -> bool {
+        let before = std::mem::replace(&mut self.blocks[slot].preferred, place);
+        if before.is_some() && place.is_none() && self.stays(slot) {
+            self.blocks[slot].group = Group::NONE;
+        }
+        false
     }
 
     /// Whether copies of the block's pages are kept where they were.
@@ -116,9 +145,12 @@ impl UnifiedMemory {
         std::mem::replace(&mut self.blocks[slot].duplicated, false) && self.one_copy(slot, PageMask::span(0, PAGES))
     }
 
-    /// Of `pages` one copy is left: the preferred device's, else the host's, else the first device's. Whether there was another one.
+    /// Of `pages` one copy is left: the preferred one, else the host's, else the first device's. Whether there was another one.
     pub(crate) fn one_copy(&mut self, slot: usize, pages: PageMask) -> bool {
-        let preferred = self.blocks[slot].preferred.map(|device| Some(usize::from(device.0)));
+        let preferred = self.blocks[slot].preferred.map(|place| match place {
+            Place::Host => None,
+            Place::Device(device) => Some(usize::from(device.0)),
+        });
         let devices = (0..self.devices.len()).map(Some);
         let mut changed = false;
         for keep in preferred.into_iter().chain([None]).chain(devices) {

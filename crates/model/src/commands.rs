@@ -1,4 +1,8 @@
 //! Whole commands: migrate, discard.
+//!
+//! **Entries in the host's page tables** (facts 4.1, 4.9). A migration to the host enters each page there, one by one, in the calling thread. In one call the copies of all
+//! blocks are ordered first. Then block after block is entered, each when its copy is over. So of a long call the entries take the time, and not the copies. What the
+//! host has mapped already is not entered again; what the driver evicted, or what left as [`crate::groups`] has it, was never entered.
 
 use crate::chunks::List;
 use crate::memory::{ModelError, UnifiedMemory};
@@ -15,48 +19,93 @@ pub struct Migrated {
     pub ordered: Nanos,
     /// When the last page has arrived: a synchronous call returns here.
     pub done: Nanos,
+    /// Some of it is in a group that does not migrate, and is preferred elsewhere: it was passed by.
+    pub skipped: bool,
 }
 
 impl UnifiedMemory {
     /// `UVM_MIGRATE` and the prefetch calls: moves every page of `range` (widened to whole pages) to `to`;
     /// pages that are nowhere are populated there. A block that is already on that device is put at the tail of
     /// the eviction order (facts 4.2). Discarded pages are not copied, and count as written from now on
-    /// (facts 4.3). Costs the call, one block cost each, and the copies. Of duplicated blocks nothing leaves where it was ([`crate::Advice`]).
+    /// (facts 4.3). Costs the call, one block cost each, the copies, and on the host the entries (see the module). Of duplicated blocks nothing leaves where it was ([`crate::Advice`]).
     /// The call is taken to wait until all is done: advice waits that long.
     ///
     /// # Errors
     /// [`ModelError::NotManaged`], [`ModelError::NoDevice`], [`ModelError::OutOfMemory`] (blocks before the
     /// one that failed have moved, as in the driver).
     pub fn migrate(&mut self, range: AddrRange, to: Place, now: Nanos) -> Result<Migrated, ModelError> {
+        let moved = self.begin(range, to, now)?;
+        self.lock.read_until(moved.done);
+        Ok(moved)
+    }
+
+    /// As [`Self::migrate`], by a call that returns when all is ordered: advice waits for no more than that.
+    ///
+    /// # Errors
+    /// As [`Self::migrate`].
+    pub fn begin(&mut self, range: AddrRange, to: Place, now: Nanos) -> Result<Migrated, ModelError> {
         self.check(range)?;
         let device = match to {
             Place::Host => None,
             Place::Device(device) => Some(self.device_index(device)?),
         };
         let mut cpu = self.lock.reads(now) + self.profile.ioctl_cost;
-        let mut done = cpu;
+        let (mut done, mut skipped) = (cpu, false);
+        let mut home = Vec::new();
         for block in range.blocks() {
             let Some(slot) = self.space.slot(block) else { continue };
             let pages = part_of(range, block);
+            if self.stays(slot) {
+                skipped |= self.blocks[slot].preferred != Some(to);
+                continue;
+            }
             cpu += self.profile.block_cost;
-            done = done.max(match device {
-                Some(d) => self.migrate_in(d, slot, pages, &mut cpu)?,
-                None => self.bring_home(slot, pages, cpu)?,
-            });
+            let arrives = match device {
+                Some(d) => self.migrate_in(d, slot, pages, MigrationCause::User, &mut cpu)?,
+                None => self.bring_home(slot, pages, MigrationCause::User, cpu)?,
+            };
+            if device.is_none() {
+                home.push((slot, pages, arrives));
+            }
+            done = done.max(arrives);
         }
-        let done = done.max(cpu);
-        self.lock.read_until(done);
-        Ok(Migrated { ordered: cpu, done })
+        // The driver does not come to enter anything if it passed something by.
+        for (slot, pages, arrives) in home.into_iter().filter(|_| !skipped) {
+            cpu = self.enter(slot, pages, arrives, cpu);
+        }
+        self.lock.read_until(cpu);
+        Ok(Migrated { ordered: cpu, done: done.max(cpu), skipped })
     }
 
-    fn migrate_in(&mut self, d: usize, slot: usize, pages: PageMask, cpu: &mut Nanos) -> Result<Nanos, ModelError> {
+    /// Enters pages that have arrived, or arrive then, into the host's page tables. The answer is when that is done.
+    fn enter(&mut self, slot: usize, pages: PageMask, arrives: Nanos, cpu: Nanos) -> Nanos {
+        let block = &mut self.blocks[slot];
+        let new = pages.without(block.mapped);
+        if new.is_empty() {
+            return cpu;
+        }
+        block.host_mapped = true;
+        block.mapped = block.mapped | new;
+        let cost = self.profile.host_map_cost.0 * u64::from(new.count()) / u64::from(PAGES);
+        cpu.max(arrives) + Nanos(cost)
+    }
+
+    /// Brings pages that are asked for to a device, and marks its chunk as most recently used. The answer is when they have arrived.
+    pub(crate) fn migrate_in(
+        &mut self,
+        d: usize,
+        slot: usize,
+        pages: PageMask,
+        cause: MigrationCause,
+        cpu: &mut Nanos,
+    ) -> Result<Nanos, ModelError> {
         let on = &self.devices[d].on[slot];
         let (missing, arrives) = (pages.without(on.resident), on.arrives);
         if missing.is_empty() {
             self.devices[d].totals.touches += 1;
         }
         let wanted = Wanted { pages: missing, along: PageMask::EMPTY, written: PageMask::EMPTY };
-        let arrived = self.bring_in(d, slot, wanted, MigrationCause::User, cpu)?;
+        let arrived = self.bring_in(d, slot, wanted, cause, cpu)?;
         let discarded = &mut self.blocks[slot].discarded;
         *discarded = discarded.without(pages);
         Ok(arrived.max(arrives))

@@ -1,13 +1,15 @@
 //! Where everything is, and every operation that changes it.
 //!
-//! This file is the door: options, errors, ranges, device and host memory proper, notices. What the driver does
+//! This file is the door: options, ranges, device and host memory proper, notices. What the driver does
 //! to the pages of one block is in `residency`; whole commands (migrate, discard) in `commands`; advice, and two copies of
-//! a page, in `advice`; fault batches in `service`.
+//! a page, in `advice`; blocks that stay where they are preferred in `groups`; fault batches in `service`.
 
 use crate::advice::SpaceLock;
 use crate::cache::Cache;
 use crate::chunks::Chunks;
 use crate::engines::Engine;
+pub(crate) use crate::error::ModelError;
+use crate::groups::{Group, Groups};
 use crate::notice::{Notice, PageOp};
 use crate::pages::PageMask;
 use crate::profile::Profile;
@@ -38,45 +40,6 @@ impl Default for Options {
     }
 }
 
-/// Why an operation was refused. Nothing has changed then, unless the operation says otherwise.
-#[derive(thiserror::Error, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ModelError {
-    /// The device or the host has no room left for this many bytes.
-    #[error("out of memory on {place:?}: {wanted} asked for, {free} free")]
-    OutOfMemory {
-        /// Where.
-        place: Place,
-        /// How much was wanted.
-        wanted: Bytes,
-        /// How much there is.
-        free: Bytes,
-    },
-    /// A range for which advice was given that is not made of whole UM blocks.
-    #[error("{range:?} is not made of whole 2 MiB blocks")]
-    PartOfBlock {
-        /// What was named.
-        range: AddrRange,
-    },
-    /// Not wholly inside managed ranges.
-    #[error("{range:?} is not wholly managed memory")]
-    NotManaged {
-        /// What was named.
-        range: AddrRange,
-    },
-    /// A range to be mapped that is empty, not made of whole UM blocks, or overlaps a managed range.
-    #[error("{range:?} cannot become managed memory: whole 2 MiB blocks that are not managed yet are needed")]
-    NotMappable {
-        /// What was named.
-        range: AddrRange,
-    },
-    /// No such device.
-    #[error("no device {device:?}")]
-    NoDevice {
-        /// Which.
-        device: DeviceId,
-    },
-}
-
 /// What is known about a block apart from devices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
@@ -95,8 +58,10 @@ pub(crate) struct Block {
     pub(crate) mapped: PageMask,
     /// Whether pages that are copied stay where they were, too ([`crate::advice`]).
     pub(crate) duplicated: bool,
-    /// The device whose copies outlive the end of that.
-    pub(crate) preferred: Option<DeviceId>,
+    /// Whose copies outlive the end of that; and where it stays, if its group does not migrate.
+    pub(crate) preferred: Option<Place>,
+    /// The range group it is in.
+    pub(crate) group: Group,
     /// When the last copy into host memory ends.
     pub(crate) host_arrives: Nanos,
 }
@@ -113,6 +78,7 @@ impl Block {
             mapped: PageMask::EMPTY,
             duplicated: false,
             preferred: None,
+            group: Group::NONE,
             host_arrives: Nanos::ZERO,
         }
     }
@@ -167,6 +133,7 @@ pub struct UnifiedMemory {
     pub(crate) drive: Option<Drive>,
     pub(crate) cache: Option<Cache>,
     pub(crate) lock: SpaceLock,
+    pub(crate) groups: Groups,
     pub(crate) notices: Vec<Notice>,
     page_ops: Option<Vec<PageOp>>,
 }
@@ -198,6 +165,7 @@ impl UnifiedMemory {
             drive: options.ssd.map(Drive::new),
             cache: options.ssd.filter(|ssd| ssd.cached).map(|_| Cache::default()),
             lock: SpaceLock::default(),
+            groups: Groups::default(),
             notices: Vec::new(),
             page_ops: options.page_ops.then(Vec::new),
         }
@@ -238,6 +206,7 @@ impl UnifiedMemory {
         for slot in slots {
             let slot = slot as usize;
             self.host_copies -= self.blocks[slot].host_pages.bytes();
+            self.blocks[slot].group = Group::NONE;
             if let Some(cache) = &mut self.cache {
                 cache.forget(slot);
             }
@@ -350,6 +319,12 @@ impl UnifiedMemory {
                 self.devices.get(usize::from(device.0)).map_or(PageMask::EMPTY, |d| d.on[slot].resident)
             }
         }
+    }
+
+    /// The pages of `block` that the host's page tables map.
+    #[must_use]
+    pub fn mapped_on_host(&self, block: UmBlock) -> PageMask {
+        self.space.slot(block).map_or(PageMask::EMPTY, |slot| self.blocks[slot].mapped)
     }
 
     /// The pages of `block` that the host has, and no device.

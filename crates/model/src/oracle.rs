@@ -2,7 +2,7 @@
 
 use crate::memory::{ModelError, Options, UnifiedMemory};
 use crate::pages::PageMask;
-use crate::{Accessor, Advice, KernelRun, PageOp, Profile, Step, Touch, prefetch};
+use crate::{Accessor, Advice, Group, KernelRun, PageOp, Profile, Step, Touch, prefetch};
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +11,41 @@ const BLOCKS: u64 = 6;
 const DEVICES: u8 = 2;
 /// Room for this many blocks on each device, less what is taken as device memory proper.
 const ROOM: usize = 3;
+const STAYS: Group = Group(1);
 
 #[derive(Clone, Debug)]
 enum Op {
-    Migrate { block: u64, first: u32, len: u32, to: Option<u8> },
-    Discard { block: u64, first: u32, len: u32, unmap: bool },
-    Kernel { device: u8, block: u64, page: u32, write: bool },
-    Advise { block: u64, advice: Advice },
-    Proper { device: u8, take: bool },
+    Migrate {
+        block: u64,
+        first: u32,
+        len: u32,
+        to: Option<u8>,
+    },
+    Discard {
+        block: u64,
+        first: u32,
+        len: u32,
+        unmap: bool,
+    },
+    Kernel {
+        device: u8,
+        block: u64,
+        page: u32,
+        write: bool,
+    },
+    Advise {
+        block: u64,
+        advice: Advice,
+    },
+    /// To the one group there is, which does not migrate, or to none.
+    Join {
+        block: u64,
+        stays: bool,
+    },
+    Proper {
+        device: u8,
+        take: bool,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -32,6 +59,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (device.clone(), 0..BLOCKS, 0u32..512, any::<bool>())
             .prop_map(|(device, block, page, write)| Op::Kernel { device, block, page, write }),
         3 => (0..BLOCKS, advice()).prop_map(|(block, advice)| Op::Advise { block, advice }),
+        2 => (0..BLOCKS, prop::bool::weighted(0.8)).prop_map(|(block, stays)| Op::Join { block, stays }),
         1 => (device, any::<bool>()).prop_map(|(device, take)| Op::Proper { device, take }),
     ]
 }
@@ -40,7 +68,11 @@ fn advice() -> impl Strategy<Value = Advice> {
     let device = || (0..DEVICES).prop_map(DeviceId);
     prop_oneof![
         4 => any::<bool>().prop_map(Advice::Duplicate),
-        1 => prop::option::of(device()).prop_map(Advice::Prefer),
+        4 => prop_oneof![
+            2 => Just(Some(Place::Host)),
+            1 => device().prop_map(|device| Some(Place::Device(device))),
+            1 => Just(None),
+        ].prop_map(Advice::Prefer),
         1 => (device(), any::<bool>()).prop_map(|(device, on)| Advice::AccessedBy(device, on)),
     ]
 }
@@ -54,7 +86,9 @@ struct Slow {
     /// Pages that the host maps.
     mapped: BTreeSet<(u64, u32)>,
     duplicated: BTreeSet<u64>,
-    preferred: BTreeMap<u64, DeviceId>,
+    preferred: BTreeMap<u64, Place>,
+    /// Blocks in the group that does not migrate.
+    stays: BTreeSet<u64>,
     /// Pages, populated or not, whose contents were given up.
     discarded: BTreeSet<(u64, u32)>,
     /// Per device: blocks holding a chunk, by list: unused, discarded, used.
@@ -191,7 +225,7 @@ impl Slow {
     }
 
     fn one_copy(&mut self, block: u64, pages: std::ops::Range<u32>) {
-        let preferred = self.preferred.get(&block).map(|&d| Place::Device(d));
+        let preferred = self.preferred.get(&block).copied();
         let devices = (0..DEVICES).map(|d| Place::Device(DeviceId(d)));
         for kept in preferred.into_iter().chain([Place::Host]).chain(devices) {
             let mut several = false;
@@ -204,7 +238,32 @@ impl Slow {
         }
     }
 
-    fn advise(&mut self, block: u64, advice: Advice) {
+    fn go_home(&mut self, block: u64) -> bool {
+        self.mapped.retain(|&(of, _)| of != block);
+        match self.preferred[&block] {
+            Place::Device(DeviceId(d)) => {
+                let done = self.bring(d, block, &(0..512).collect::<Vec<_>>(), None, false);
+                if done {
+                    self.discarded.retain(|&(of, _)| of != block);
+                }
+                done
+            }
+            Place::Host => {
+                (0..512).for_each(|page| self.send_home(block, page));
+                true
+            }
+        }
+    }
+
+    fn send_home(&mut self, block: u64, page: u32) {
+        if self.duplicated.contains(&block) {
+            self.copy(block, page, Place::Host);
+        } else {
+            self.place(block, page, Place::Host);
+        }
+    }
+
+    fn advise(&mut self, block: u64, advice: Advice) -> bool {
         match advice {
             Advice::Duplicate(true) if self.duplicated.insert(block) => {
                 for d in 0..DEVICES {
@@ -216,13 +275,22 @@ impl Slow {
                 }
             }
             Advice::Duplicate(false) if self.duplicated.remove(&block) => self.one_copy(block, 0..512),
-            Advice::Prefer(Some(device)) => _ = self.preferred.insert(block, device),
-            Advice::Prefer(None) => _ = self.preferred.remove(&block),
+            Advice::Prefer(Some(Place::Device(_))) if self.stays.contains(&block) => return false,
+            Advice::Prefer(Some(place)) => {
+                self.preferred.insert(block, place);
+                return !self.stays.contains(&block) || self.go_home(block);
+            }
+            Advice::Prefer(None) => {
+                if self.preferred.remove(&block).is_some() {
+                    self.stays.remove(&block);
+                }
+            }
             Advice::AccessedBy(DeviceId(d), true) if !self.duplicated.contains(&block) => {
                 self.read_only.retain(|&(on, of, _)| (on, of) != (d, block));
             }
             Advice::Duplicate(_) | Advice::AccessedBy(..) => {}
         }
+        true
     }
 
     /// All 512 pages discarded: chunks go to the unused list if none is left anywhere, else to the discarded list.
@@ -251,13 +319,17 @@ impl Slow {
 
     fn apply(&mut self, op: &Op) -> bool {
         match *op {
+            Op::Migrate { block, .. } if self.stays.contains(&block) => {}
+            Op::Join { block, stays: false } => _ = self.stays.remove(&block),
+            Op::Join { block, stays: true } => {
+                return self.preferred.contains_key(&block) && {
+                    self.stays.insert(block);
+                    self.go_home(block)
+                };
+            }
             Op::Migrate { block, first, len, to: None } => {
                 for page in first..first + len {
-                    if self.duplicated.contains(&block) {
-                        self.copy(block, page, Place::Host);
-                    } else {
-                        self.place(block, page, Place::Host);
-                    }
+                    self.send_home(block, page);
                     self.mapped.insert((block, page));
                 }
             }
@@ -269,7 +341,7 @@ impl Slow {
                 }
                 return done;
             }
-            Op::Advise { block, advice } => self.advise(block, advice),
+            Op::Advise { block, advice } => return self.advise(block, advice),
             Op::Discard { block, first, len, unmap } => self.discard(block, first..first + len, unmap),
             Op::Kernel { device, block, page, write } => {
                 let to = Place::Device(DeviceId(device));
@@ -314,6 +386,10 @@ fn apply(mem: &mut UnifiedMemory, op: &Op, now: &mut Nanos) -> bool {
         }
         Op::Discard { block, first, len, unmap } => mem.discard(pages(block, first, len), unmap, *now),
         Op::Advise { block, advice } => mem.advise(UmBlock(block).range(), advice, *now),
+        Op::Join { block, stays } => {
+            let group = if stays { STAYS } else { Group::NONE };
+            mem.join(UmBlock(block).range(), group, *now).map(|moved| moved.done)
+        }
         Op::Kernel { device, block, page, write } => {
             let touch = Touch { range: pages(block, page, 1), write, phase: 0 };
             let mut run = KernelRun::new(DeviceId(device), Accessor::Kernel, &[touch], Nanos(9));
@@ -338,7 +414,7 @@ fn apply(mem: &mut UnifiedMemory, op: &Op, now: &mut Nanos) -> bool {
             *now = at;
             true
         }
-        Err(ModelError::OutOfMemory { .. }) => false,
+        Err(ModelError::OutOfMemory { .. } | ModelError::Stays { .. } | ModelError::Unpreferred { .. }) => false,
         Err(e) => panic!("{e}"),
     }
 }
@@ -386,6 +462,8 @@ fn node() -> UnifiedMemory {
     };
     let mut mem = UnifiedMemory::new(&Profile::named("a100-40g").unwrap(), &options);
     mem.map_managed(AddrRange::new(UmBlock(0).start(), Bytes(BLOCKS * UmBlock::SIZE.0))).unwrap();
+    assert_eq!(mem.make_group(), STAYS);
+    mem.set_migratable(STAYS, false).unwrap();
     mem
 }
 

@@ -105,7 +105,7 @@ impl UnifiedMemory {
             _ if duplicated => wanted.without(written),
             _ => PageMask::EMPTY,
         };
-        if block.host_mapped && block.host.meets(&wanted.without(kept)) {
+        if block.host_mapped && block.mapped.meets(&wanted.without(kept)) {
             *cpu += self.profile.host_unmap_cost;
             self.blocks[slot].host_mapped = false;
         }
@@ -222,9 +222,15 @@ impl UnifiedMemory {
         arrives
     }
 
-    /// Brings pages to the host because somebody asked for it, and maps them there. Of a duplicated block what is on a device stays there. The
+    /// Brings pages to the host because somebody asked for it; nothing is mapped there. Of a duplicated block what is on a device stays there. The
     /// answer is when they have arrived.
-    pub(crate) fn bring_home(&mut self, slot: usize, pages: PageMask, cpu: Nanos) -> Result<Nanos, ModelError> {
+    pub(crate) fn bring_home(
+        &mut self,
+        slot: usize,
+        pages: PageMask,
+        cause: MigrationCause,
+        cpu: Nanos,
+    ) -> Result<Nanos, ModelError> {
         let (to_ssd, room) = self.room_for_copies(slot, pages, cpu)?;
         let (id, duplicated) = (self.blocks[slot].id, self.blocks[slot].duplicated);
         let mut arrives = cpu;
@@ -240,7 +246,7 @@ impl UnifiedMemory {
             let start = cpu.max(on.arrives).max(on.chunk_free).max(room);
             let copied = here.without(stale).without(self.blocks[slot].host);
             let kept = if duplicated { copied } else { PageMask::EMPTY };
-            let copying = Copying { cause: MigrationCause::User, earliest: start, kept };
+            let copying = Copying { cause, earliest: start, kept };
             let end = self.copy_out(d, slot, copied, to_ssd, copying);
             self.op(stale, |pages| PageOp::MovedDiscarded { block: id, pages, from: device_at(d), to: Place::Host });
             self.devices[d].totals.bytes_discarded += stale.bytes();
@@ -256,8 +262,6 @@ impl UnifiedMemory {
         self.op(nowhere, |pages| PageOp::Populated { block: id, pages, place: Place::Host });
         let block = &mut self.blocks[slot];
         block.host = block.host | pages;
-        block.host_mapped = true;
-        block.mapped = block.mapped | pages;
         block.discarded = block.discarded.without(pages);
         Ok(arrives)
     }

@@ -23,7 +23,7 @@ pub enum Node {
 pub const CONNECT: [u8; 8] = *b"DPMLINE1";
 
 /// Most bytes of parameters: more than any request has.
-pub const PARAMS: usize = 96;
+pub const PARAMS: usize = 288;
 
 /// Most bytes of a reply: the longest table (4,112 bytes), the parameters, and their headers.
 pub const REPLY: usize = 8192;

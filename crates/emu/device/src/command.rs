@@ -5,10 +5,10 @@
 //! synchronous command of the program itself lets time pass until then.
 
 use deepum_core::units::{AddrRange, Place};
-use deepum_model::Advice;
+use deepum_model::{Advice, Group};
 
 use crate::error::CuResult;
-use crate::hands::Order;
+use crate::hands::{Order, Outcome};
 use crate::machine::{Cost, Machine};
 use crate::run::Until;
 
@@ -19,6 +19,14 @@ impl Machine {
     /// `InvalidValue` if `range` is not managed, `OutOfMemory` if neither side can take it (or if the configuration
     /// makes this call fail).
     pub fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> CuResult {
+        self.migrate_members(range, to, wait).map(|_| ())
+    }
+
+    /// As [`Self::migrate`]; whether something was passed by that may not migrate.
+    ///
+    /// # Errors
+    /// As [`Self::migrate`].
+    pub fn migrate_members(&self, range: AddrRange, to: Place, wait: bool) -> CuResult<Outcome> {
         self.command(Order::Migrate(range, to), wait)
     }
 
@@ -27,7 +35,37 @@ impl Machine {
     /// # Errors
     /// `InvalidValue` if `range` is not managed, `NotSupported` if it is not of whole blocks.
     pub fn advise(&self, range: AddrRange, advice: Advice) -> CuResult {
-        self.command(Order::Advise(range, advice), true)
+        self.command(Order::Advise(range, advice), true).map(|_| ())
+    }
+
+    /// `UVM_SET_RANGE_GROUP` of whole blocks.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such group, `InvalidValue` if `range` is not managed, or is to stay where it is preferred and is not preferred,
+    /// `NotSupported` if it is not of whole blocks, `OutOfMemory` if there is no room where it is preferred.
+    pub fn join(&self, range: AddrRange, group: Group) -> CuResult {
+        self.command(Order::Join(range, group), true).map(|_| ())
+    }
+
+    /// Groups may migrate from now on, or may not; then their members go where they are preferred, group after group, as if by a call for each.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such group: of those before it, that they may or may not stays. `InvalidValue` if a member is preferred nowhere, `InvalidDevice` if it is preferred
+    /// on a GPU, `OutOfMemory`.
+    pub fn set_migratable(&self, groups: &[Group], migratable: bool) -> CuResult {
+        self.look(|state| groups.iter().try_for_each(|&group| Ok(state.memory.set_migratable(group, migratable)?)))?;
+        let gathered = groups.iter().filter(|_| !migratable);
+        gathered.copied().try_for_each(|group| self.command(Order::Gather(group), true).map(|_| ()))
+    }
+
+    /// Puts all notices of what is over into the tools queues.
+    pub fn drain(&self) {
+        // A machine that ends has nobody to tell.
+        let _ = self.look(|state| {
+            let now = state.now;
+            state.deliver(now, &self.config, true);
+            Ok(())
+        });
     }
 
     /// `UVM_DISCARD`: gives up the contents of `range`.
@@ -35,25 +73,27 @@ impl Machine {
     /// # Errors
     /// `InvalidValue` if `range` is not managed.
     pub fn discard(&self, range: AddrRange, unmap: bool) -> CuResult {
-        self.command(Order::Discard(range, unmap), true)
+        self.command(Order::Discard(range, unmap), true).map(|_| ())
     }
 
     /// Carries out a command of whichever thread calls. One of an engine that drives no more takes a turn like the program's, and
     /// makes time pass itself, so it ends whatever the program does. It cannot be of the engine that drives next: that
     /// one is asked for nothing before the device knows of it, and whoever gave the pace back waits for this to end first.
-    fn command(&self, order: Order, wait: bool) -> CuResult {
+    fn command(&self, order: Order, wait: bool) -> CuResult<Outcome> {
         if let Some(outcome) = self.engine_command(order, wait) {
             return outcome;
         }
         self.call(Cost::Free, |call| {
             let at = call.state.host;
-            let moved = call.state.carry_out(order, at, self)?;
-            call.run(Until::Time(if wait { moved.done } else { moved.ordered }))?;
+            let moved = call.state.carry_out(order, wait, at, self);
+            if let Ok(moved) = moved {
+                call.run(Until::Time(if wait { moved.done } else { moved.ordered }))?;
+            }
             let now = call.state.now;
-            if call.state.deliver(now, &self.config) {
+            if call.state.deliver(now, &self.config, wait && order.drains()) {
                 call.settle(true);
             }
-            Ok(())
+            moved.map(Outcome::from)
         })
     }
 }

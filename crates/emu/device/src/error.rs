@@ -126,8 +126,11 @@ impl From<ModelError> for CuError {
     fn from(error: ModelError) -> Self {
         match error {
             ModelError::OutOfMemory { .. } => Self::OutOfMemory,
-            ModelError::NoDevice { .. } => Self::InvalidDevice,
-            ModelError::NotManaged { .. } | ModelError::NotMappable { .. } => Self::InvalidValue,
+            ModelError::NoDevice { .. } | ModelError::Stays { .. } => Self::InvalidDevice,
+            ModelError::NotManaged { .. } | ModelError::NotMappable { .. } | ModelError::Unpreferred { .. } => {
+                Self::InvalidValue
+            }
+            ModelError::NoGroup { .. } => Self::NotFound,
             ModelError::PartOfBlock { .. } => Self::NotSupported,
         }
     }

@@ -21,8 +21,8 @@
 
 use std::collections::BTreeMap;
 
-use deepum_core::units::{AddrRange, Nanos, Place};
-use deepum_model::{Advice, Migrated};
+use deepum_core::units::{AddrRange, DevAddr, Nanos, Place};
+use deepum_model::{Advice, Group, Migrated};
 
 use crate::error::{CuError, CuResult};
 use crate::machine::Machine;
@@ -46,6 +46,10 @@ pub enum Order {
     Discard(AddrRange, bool),
     /// A policy.
     Advise(AddrRange, Advice),
+    /// `UVM_SET_RANGE_GROUP`.
+    Join(AddrRange, Group),
+    /// The second half of `UVM_PREVENT_MIGRATION_RANGE_GROUPS`.
+    Gather(Group),
 }
 
 impl Order {
@@ -55,13 +59,23 @@ impl Order {
     pub const fn hand(self) -> Hand {
         match self {
             Self::Migrate(_, Place::Device(_)) => Hand::In,
-            Self::Migrate(_, Place::Host) | Self::Discard(..) | Self::Advise(..) => Hand::Out,
+            Self::Migrate(_, Place::Host) | Self::Discard(..) | Self::Advise(..) | Self::Join(..) | Self::Gather(_) => {
+                Hand::Out
+            }
         }
     }
-    const fn range(self) -> AddrRange {
+    /// Where it begins; a group is nowhere.
+    const fn start(self) -> DevAddr {
         match self {
-            Self::Migrate(range, _) | Self::Discard(range, _) | Self::Advise(range, _) => range,
+            Self::Migrate(range, _) | Self::Discard(range, _) | Self::Advise(range, _) | Self::Join(range, _) => {
+                range.start
+            }
+            Self::Gather(_) => DevAddr(0),
         }
+    }
+    /// Whether the driver tells of all moves that are over before such a request returns, if it is waited for.
+    pub(crate) const fn drains(self) -> bool {
+        matches!(self, Self::Migrate(..))
     }
 }
 
@@ -74,6 +88,24 @@ pub struct Ticket {
     pub hand: Hand,
     /// Order of arrival.
     pub number: u64,
+    /// Whether notices of moves are put before it goes.
+    pub drains: bool,
+    outcome: Outcome,
+}
+
+/// What became of a command that was carried out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Outcome {
+    /// All of it.
+    Done,
+    /// What may not migrate was passed by.
+    Skipped,
+}
+
+impl From<Migrated> for Outcome {
+    fn from(moved: Migrated) -> Self {
+        if moved.skipped { Self::Skipped } else { Self::Done }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +130,7 @@ pub struct Hands {
     /// Commands noted down.
     asked: Vec<Asked>,
     /// Outcomes whose threads have not seen them yet, by number.
-    answers: BTreeMap<u64, CuResult>,
+    answers: BTreeMap<u64, CuResult<Outcome>>,
     /// Threads to be let go, soonest last.
     tickets: Vec<Ticket>,
     own: [Own; 2],
@@ -120,22 +152,21 @@ impl Hands {
 }
 
 impl State {
-    /// Does what `order` says at the time `at`.
-    pub(crate) fn carry_out(&mut self, order: Order, at: Nanos, machine: &Machine) -> CuResult<Migrated> {
+    /// Does what `order` says at the time `at`, for somebody who waits for the end, or does not.
+    pub(crate) fn carry_out(&mut self, order: Order, wait: bool, at: Nanos, machine: &Machine) -> CuResult<Migrated> {
+        let at_once = |done| Migrated { ordered: done, done, skipped: false };
         let done = match order {
             Order::Migrate(range, to) => {
                 self.migrate_count += 1;
                 if machine.config.fail_migrate.is_some_and(|n| self.migrate_count.is_multiple_of(n)) {
                     return Err(CuError::OutOfMemory);
                 }
-                self.memory.migrate(range, to, at)
+                if wait { self.memory.migrate(range, to, at) } else { self.memory.begin(range, to, at) }
             }
-            Order::Discard(range, unmap) => {
-                self.memory.discard(range, unmap, at).map(|done| Migrated { ordered: done, done })
-            }
-            Order::Advise(range, advice) => {
-                self.memory.advise(range, advice, at).map(|done| Migrated { ordered: done, done })
-            }
+            Order::Discard(range, unmap) => self.memory.discard(range, unmap, at).map(at_once),
+            Order::Advise(range, advice) => self.memory.advise(range, advice, at).map(at_once),
+            Order::Join(range, group) => self.memory.join(range, group, at),
+            Order::Gather(group) => self.memory.gather(group, at),
         };
         // Also what failed half-way has moved bytes.
         self.settle_bytes(machine.config.data);
@@ -143,22 +174,30 @@ impl State {
     }
 
     /// Begins a command of the engine: either its outcome, or nothing yet and a ticket.
-    fn begin(&mut self, asked: Asked, machine: &Machine) -> Option<CuResult> {
+    fn begin(&mut self, asked: Asked, machine: &Machine) -> Option<CuResult<Outcome>> {
         let (now, own) = (self.now, asked.order.hand() as usize);
         let Own { let_go, busy_until } = self.hands.own[own];
         let awake = if let_go == Some(now) { now } else { now + machine.profile.engine_reaction };
-        let moved = match self.carry_out(asked.order, awake.max(busy_until), machine) {
+        let moved = match self.carry_out(asked.order, asked.wait, awake.max(busy_until), machine) {
             Ok(moved) => moved,
-            Err(error) => return Some(Err(error)),
+            Err(error) => {
+                // What a failed call has moved is waited for and told, too.
+                if asked.wait && asked.order.drains() {
+                    self.deliver(now, &machine.config, true);
+                }
+                return Some(Err(error));
+            }
         };
+        let outcome = Outcome::from(moved);
         if !asked.wait {
-            return Some(Ok(()));
+            return Some(Ok(outcome));
         }
         if let Order::Discard(..) = asked.order {
             self.hands.own[own] = Own { let_go: Some(now), busy_until: moved.done };
-            return Some(Ok(()));
+            return Some(Ok(outcome));
         }
-        let ticket = Ticket { at: moved.done, number: asked.number, hand: asked.order.hand() };
+        let drains = asked.order.drains();
+        let ticket = Ticket { at: moved.done, number: asked.number, hand: asked.order.hand(), drains, outcome };
         let place = self.hands.tickets.partition_point(|t| *t > ticket);
         self.hands.tickets.insert(place, ticket);
         None
@@ -167,7 +206,7 @@ impl State {
     /// Carries out what was noted down, in order, up to the first command whose outcome is known at once; whether there was one.
     pub(crate) fn serve(&mut self, machine: &Machine) -> bool {
         loop {
-            let key = |asked: &&Asked| (asked.order.hand(), asked.order.range().start, asked.number);
+            let key = |asked: &&Asked| (asked.order.hand(), asked.order.start(), asked.number);
             let Some(number) = self.hands.asked.iter().min_by_key(key).map(|asked| asked.number) else { return false };
             let Some(asked) = self.hands.take(number) else { return false };
             if let Some(outcome) = self.begin(asked, machine) {
@@ -177,7 +216,7 @@ impl State {
         }
     }
 
-    fn answer(&mut self, number: u64, outcome: CuResult, machine: &Machine) {
+    fn answer(&mut self, number: u64, outcome: CuResult<Outcome>, machine: &Machine) {
         self.hands.answers.insert(number, outcome);
         // Before it wakes: from here on the thread is the engine's again.
         machine.pace.hold(-1);
@@ -189,7 +228,7 @@ impl State {
         let Some(at) = self.hands.tickets.iter().position(|t| *t == ticket) else { return };
         self.hands.tickets.remove(at);
         self.hands.own[ticket.hand as usize].let_go = Some(self.now);
-        self.answer(ticket.number, Ok(()), machine);
+        self.answer(ticket.number, Ok(ticket.outcome), machine);
     }
 
     /// The engine drives no more: whoever stands in here goes.
@@ -204,7 +243,7 @@ impl State {
 impl Machine {
     /// A command of one of the engine's threads, which is held here until it is done. Nothing if the calling thread is none, or its
     /// engine drives no more.
-    pub(crate) fn engine_command(&self, order: Order, wait: bool) -> Option<CuResult> {
+    pub(crate) fn engine_command(&self, order: Order, wait: bool) -> Option<CuResult<Outcome>> {
         let mut state = self.lock();
         if !self.pace.driven() || !self.pace.is_engine_thread() {
             return None;
@@ -223,7 +262,7 @@ impl Machine {
                 state.hands.take(number);
                 state.hands.tickets.retain(|ticket| ticket.number != number);
                 self.pace.hold(-1);
-                return Some(Ok(()));
+                return Some(Ok(Outcome::Done));
             }
             if at_once && let Some(asked) = state.hands.take(number) {
                 if let Some(outcome) = state.begin(asked, self) {

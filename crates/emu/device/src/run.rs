@@ -78,6 +78,8 @@ const SIDE_BY_SIDE: Nanos = Nanos(1000);
 
 /// Real time without anything to happen in virtual time, before it is worth a line.
 const STUCK: Duration = Duration::from_secs(10);
+/// Notices that lie in the driver's channels at most.
+const CHANNEL: usize = 1024;
 
 /// The next thing that happens. Order of variants decides between equal times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -152,10 +154,22 @@ impl State {
         }
     }
 
-    /// Puts every notice with a time up to `until` into the tools queues; whether there was any.
-    pub fn deliver(&mut self, until: Nanos, config: &crate::config::Config) -> bool {
+    /// Puts notices with a time up to `until` into the tools queues; whether there was any. Those of faults at once. Those of moves, and of replays, lie
+    /// in the driver's channels until something `drains` these (facts 2.5): the end of a migration that is waited for, a request to flush, or a channel that is full.
+    pub fn deliver(&mut self, until: Nanos, config: &crate::config::Config, drains: bool) -> bool {
         let mut notices = Vec::new();
         self.memory.take_notices(until, &mut notices);
+        if !self.sink.as_ref().is_some_and(|sink| sink.wanted()) {
+            self.channels.clear();
+            return false;
+        }
+        let at_once = |notice: &Notice| matches!(notice, Notice::GpuFault { .. });
+        if drains || self.channels.len() + notices.len() >= CHANNEL {
+            notices.splice(..0, self.channels.drain(..));
+        } else {
+            self.channels.extend(notices.iter().filter(|notice| !at_once(notice)));
+            notices.retain(at_once);
+        }
         if config.late > Nanos::ZERO {
             let now = self.now;
             self.late.extend(notices.drain(..).map(|notice| (now + config.late, notice)));
@@ -260,9 +274,9 @@ impl Call<'_> {
     /// Lets an engine thread go whose command is done.
     fn let_go(&mut self, ticket: Ticket) {
         let now = self.state.now;
-        // The driver flushes its events before a synchronous migrate returns (facts 2.5); the engine sees them before
-        // it learns the outcome, in this order in every run.
-        if self.state.deliver(now, &self.machine.config) {
+        // The driver flushes its events before a synchronous migrate returns (facts 2.5), and no other call of these; the engine sees them
+        // before it learns the outcome, in this order in every run.
+        if self.state.deliver(now, &self.machine.config, ticket.drains) {
             self.settle(true);
         }
         // Waiting for the engine may have brought a command that is done earlier; this one is still in the list.
@@ -283,7 +297,7 @@ impl Call<'_> {
             Stage::Fault(run, resume) => {
                 self.state.running[n].stage = Stage::Walk(run);
                 self.state.running[n].at = resume.max(now);
-                if self.state.deliver(now, &self.machine.config) {
+                if self.state.deliver(now, &self.machine.config, false) {
                     self.settle(true);
                 }
             }

@@ -79,6 +79,8 @@ pub struct State {
     pub totals: Totals,
     /// The engine's moving threads, where they stand in our calls.
     pub hands: Hands,
+    /// Notices that the driver has not looked for yet, soonest first ([`State::deliver`]).
+    pub channels: Vec<Notice>,
     /// Notices held back by `late_us`, soonest first.
     pub late: VecDeque<(Nanos, Notice)>,
     /// The tools queues.
@@ -137,6 +139,7 @@ impl State {
             truth,
             totals: Totals::default(),
             hands: Hands::default(),
+            channels: Vec::new(),
             late: VecDeque::new(),
             sink: None,
             lost: None,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use common::*;
 use deepum_core::units::{DevAddr, DeviceId, Nanos, Place, UmBlock};
 use deepum_emu_device::error::CuError;
-use deepum_emu_device::machine::{Machine, NoticeSink};
+use deepum_emu_device::machine::{Cost, Machine, NoticeSink};
 use deepum_emu_device::space::Kind;
 use deepum_emu_device::stream::Flavour;
 use deepum_model::Notice;
@@ -122,9 +122,7 @@ fn devices_compute_beside_each_other_and_managed_pages_follow() {
     let second = m.look(|s| Ok(s.streams.create(other, Flavour::NonBlocking, 0))).unwrap();
     let scale = kernel(&m, "deepum_test_scale");
     let a = allocate(&m, Kind::Device, 64 * MIB).unwrap();
-    let b = m.call(deepum_emu_device::machine::Cost::Call, |c| {
-        c.allocate(Kind::Device, other, deepum_core::units::Bytes(64 * MIB), 0)
-    });
+    let b = m.call(Cost::Call, |c| c.allocate(Kind::Device, other, deepum_core::units::Bytes(64 * MIB), 0));
     let b = b.unwrap().range.start.0;
     let start = host(&m);
     launch(&m, first, &scale, &[a, 16 * MIB, 0]);
@@ -145,4 +143,58 @@ fn devices_compute_beside_each_other_and_managed_pages_follow() {
     launch(&m, second, &scale, &[x, MIB / 2, 0]);
     call(&m, |c| c.synchronize(other));
     assert_eq!((at(GPU), at(other)), (0, 512), "a page lives in one place");
+}
+
+#[test]
+fn moves_by_faults_are_told_when_something_makes_the_driver_look_and_faults_at_once() {
+    let (m, seen) = watched("v100-32g");
+    let x = allocate(&m, Kind::Managed, 64 * MIB).unwrap();
+    let range = deepum_core::units::AddrRange::new(DevAddr(x), deepum_core::units::Bytes(64 * MIB));
+    let moved = |seen: &Mutex<Seen>| {
+        let told = std::mem::take(&mut seen.lock().unwrap().put);
+        let faults = told.iter().filter(|n| matches!(n, Notice::GpuFault { .. })).count();
+        let bytes = |n: &Notice| if let Notice::Migration { range, .. } = n { range.len.0 } else { 0 };
+        (faults > 0, told.iter().map(bytes).sum::<u64>())
+    };
+    m.migrate(range, Place::Host, true).unwrap();
+    assert_eq!(moved(&seen), (false, 0), "it made zeros there");
+    launch(&m, null_stream(&m), &kernel(&m, "deepum_test_scale"), &[x, 16 * MIB, 0]);
+    call(&m, |c| c.synchronize(GPU));
+    assert_eq!(moved(&seen), (true, 0));
+    m.migrate(range, Place::Device(GPU), false).unwrap();
+    assert_eq!(moved(&seen), (false, 0), "nor does a call that does not wait");
+    m.migrate(UmBlock::containing(DevAddr(x)).range(), Place::Device(GPU), true).unwrap();
+    assert_eq!(moved(&seen), (false, 64 * MIB));
+    m.migrate(range, Place::Host, true).unwrap();
+    assert_eq!(moved(&seen), (false, 64 * MIB));
+    m.migrate(range, Place::Device(GPU), false).unwrap();
+    m.drain();
+    let some = moved(&seen).1;
+    assert!(some < 64 * MIB, "no copy is told before it is over");
+    m.call(Cost::Nap(Nanos::micros(100_000)), |_| Ok(())).unwrap();
+    assert_eq!(moved(&seen), (false, 0), "time alone makes nobody look");
+    m.migrate(UmBlock(7).range(), Place::Host, true).unwrap_err();
+    assert_eq!(some + moved(&seen).1, 64 * MIB, "a call that fails makes it look, too");
+}
+
+#[test]
+fn a_channel_that_is_full_makes_the_driver_look() {
+    let (m, seen) = watched("v100-32g");
+    let bytes = 1024 * MIB;
+    let x = allocate(&m, Kind::Managed, bytes).unwrap();
+    let range = deepum_core::units::AddrRange::new(DevAddr(x), deepum_core::units::Bytes(bytes));
+    m.migrate(range, Place::Host, true).unwrap();
+    for part in 0..bytes / (64 * MIB) {
+        launch(&m, null_stream(&m), &kernel(&m, "deepum_test_scale"), &[x + part * 64 * MIB, 16 * MIB, 0]);
+    }
+    call(&m, |c| c.synchronize(GPU));
+    let told = |seen: &Mutex<Seen>| {
+        let is_move = |n: &&Notice| !matches!(n, Notice::GpuFault { .. });
+        seen.lock().unwrap().put.iter().filter(is_move).count()
+    };
+    let before = told(&seen);
+    m.drain();
+    let all = told(&seen);
+    assert!(all > 1024 && before > 0, "{before} of {all}");
+    assert!(all - before < 1024, "{before} of {all}");
 }

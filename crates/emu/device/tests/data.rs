@@ -82,6 +82,38 @@ fn storm(seed: u64, storms: u64) -> Option<usize> {
     })
 }
 
+/// Random blocks that leave by a group, or stay in it, where kernels fault on them and migrations pass them by.
+fn leaves(seed: u64) -> Option<usize> {
+    let mut stay = None;
+    let result = play(seed, |m, random, base, blocks| {
+        let stay = *stay.get_or_insert_with(|| {
+            let group = m.look(|state| Ok(state.memory.make_group())).unwrap();
+            m.set_migratable(&[group], false).unwrap();
+            group
+        });
+        for _ in 0..random.below(5) {
+            let first = random.below(blocks);
+            let count = 1 + random.below(blocks - first);
+            let range = AddrRange::new(UmBlock(base.0 + first).start(), Bytes(count * BLOCK));
+            match random.below(6) {
+                0 => m.advise(range, Advice::Prefer(None)).unwrap(),
+                1 => m.migrate(range, Place::Device(GPU), random.below(2) == 0).unwrap(),
+                _ => {
+                    m.advise(range, Advice::Prefer(Some(Place::Host))).unwrap();
+                    m.join(range, stay).unwrap();
+                    for block in range.blocks() {
+                        let (there, mapped) =
+                            m.look(|s| Ok((s.memory.only_on_host(block), s.memory.mapped_on_host(block)))).unwrap();
+                        assert_eq!((there.count(), mapped.count()), (512, 0), "all of it is on the host, unmapped");
+                    }
+                }
+            }
+        }
+    });
+    assert!(stay.is_some());
+    result
+}
+
 /// What an engine may ask for, at random, by its queues, and carried out by the driver's calls, of which every `fails`-th is not made, if any.
 fn copies(seed: u64, fails: Option<u64>) -> Option<usize> {
     let (mut queues, mut calls) = (Queues::default(), 0u64);
@@ -110,7 +142,7 @@ fn copies(seed: u64, fails: Option<u64>) -> Option<usize> {
                         Step::Leave | Step::ToHost => m.migrate(batch.range(), Place::Host, true),
                         Step::ToDevice => m.migrate(batch.range(), Place::Device(GPU), true),
                         Step::Duplicate(on) => m.advise(batch.range(), Advice::Duplicate(on)),
-                        Step::Prefer(on) => m.advise(batch.range(), Advice::Prefer(on.then_some(GPU))),
+                        Step::Prefer(on) => m.advise(batch.range(), Advice::Prefer(on.then_some(Place::Device(GPU)))),
                         Step::Access(on) => m.advise(batch.range(), Advice::AccessedBy(GPU, on)),
                     }
                     .unwrap();
@@ -129,6 +161,13 @@ fn seeds() -> u64 {
 }
 
 /// `SEEDS=1000 cargo test --release -p deepum-emu-device --test data` runs the long form.
+#[test]
+fn no_result_changes_whatever_leaves_by_a_group() {
+    for seed in 1..=12 {
+        assert_eq!(leaves(seed), None, "seed {seed}");
+    }
+}
+
 #[test]
 fn results_are_the_same_whatever_pages_move() {
     for seed in 0..seeds() {

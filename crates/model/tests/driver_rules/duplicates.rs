@@ -131,7 +131,7 @@ fn ending_the_mode_keeps_the_preferred_devices_copy_which_is_mapped_for_reading_
     for mapped_anew in [false, true] {
         let mut mem = node(2);
         let now = saved(&mut mem, 1);
-        let now = mem.advise(blocks(0, 1), Prefer(Some(GPU)), now).unwrap();
+        let now = mem.advise(blocks(0, 1), Prefer(Some(ON_GPU)), now).unwrap();
         let mut now = mem.advise(blocks(0, 1), Duplicate(false), now).unwrap();
         assert_eq!(places(&mem, 0), (512, 0));
         assert_eq!(mem.totals(GPU).bytes_forgotten, Bytes::ZERO, "nothing left the GPU");
@@ -158,12 +158,17 @@ fn saying_who_accesses_it_changes_nothing_while_the_mode_is_on() {
 fn advice_waits_for_migrations_and_faults_wait_for_advice() {
     let mut mem = node(4);
     fill_host(&mut mem);
-    let moved = mem.migrate(blocks(1, 2), ON_GPU, Nanos::ZERO).unwrap().done;
-    let advised = mem.advise(blocks(0, 1), Duplicate(true), Nanos(1)).unwrap();
+    let start = Nanos::micros(100_000);
+    let moved = mem.migrate(blocks(1, 2), ON_GPU, start).unwrap().done;
+    let advised = mem.advise(blocks(0, 1), Duplicate(true), start + Nanos(1)).unwrap();
     assert_eq!(advised, moved + Nanos(5_000), "the migration holds the lock until it returns");
-    let (_, batches) = run(&mut mem, &[read(pages(3, 0, 1))], Nanos(2));
+    let (_, batches) = run(&mut mem, &[read(pages(3, 0, 1))], start + Nanos(2));
     let (served, copied) = (Nanos(22_599 + 2 * 341 + 7_500 + 22_400), mem.totals(GPU).stall_copies);
-    assert_eq!(batches, [(Nanos(2), advised + served + copied)], "and who comes while the advice waits, waits too");
+    assert_eq!(
+        batches,
+        [(start + Nanos(2), advised + served + copied)],
+        "and who comes while the advice waits, waits too"
+    );
 }
 
 #[test]

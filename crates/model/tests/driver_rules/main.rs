@@ -4,12 +4,16 @@ mod cache;
 mod discard;
 mod duplicates;
 mod faults;
+mod groups;
+mod host_entries;
 mod places;
 mod ssd;
 
 use deepum_core::event::MigrationCause;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
-use deepum_model::{Accessor, KernelRun, ModelError, Notice, Options, Profile, Step, Touch, UnifiedMemory};
+use deepum_model::{
+    Accessor, Advice, Group, KernelRun, Migrated, ModelError, Notice, Options, Profile, Step, Touch, UnifiedMemory,
+};
 
 const GPU: DeviceId = DeviceId(0);
 const ON_GPU: Place = Place::Device(GPU);

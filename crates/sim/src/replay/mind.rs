@@ -347,7 +347,7 @@ impl Job {
             Step::Leave | Step::ToHost => memory.migrate(range, Place::Host, self.done).map(|migrated| migrated.done),
             Step::ToDevice => memory.migrate(range, Place::Device(GPU), self.done).map(|migrated| migrated.done),
             Step::Duplicate(on) => memory.advise(range, Advice::Duplicate(on), self.done),
-            Step::Prefer(on) => memory.advise(range, Advice::Prefer(on.then_some(GPU)), self.done),
+            Step::Prefer(on) => memory.advise(range, Advice::Prefer(on.then_some(Place::Device(GPU))), self.done),
             Step::Access(on) => memory.advise(range, Advice::AccessedBy(GPU, on), self.done),
         };
         match done {

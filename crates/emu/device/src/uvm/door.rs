@@ -5,10 +5,11 @@
 use super::caller::FileKey;
 use super::{Backend, NvStatus, Uvm, release, remote};
 use crate::error::CuError;
+use crate::hands::Outcome;
 use crate::machine::{Machine, machine};
 use deepum_core::units::{AddrRange, Place};
 use deepum_emu_abi::forward::Node;
-use deepum_model::Advice;
+use deepum_model::{Advice, Group};
 use std::ffi::{c_int, c_ulong, c_void};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, OnceLock};
@@ -42,7 +43,10 @@ pub fn quiesce() {
 
 impl Backend for Machine {
     fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
-        self.migrate(range, to, wait).map_err(status)
+        match self.migrate_members(range, to, wait).map_err(status)? {
+            Outcome::Done => Ok(()),
+            Outcome::Skipped => Err(NvStatus::MORE_PROCESSING_REQUIRED),
+        }
     }
     fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), NvStatus> {
         self.advise(range, advice).map_err(status)
@@ -50,12 +54,24 @@ impl Backend for Machine {
     fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus> {
         self.discard(range, unmap).map_err(status)
     }
+    fn make_group(&self) -> Result<Group, NvStatus> {
+        self.look(|state| Ok(state.memory.make_group())).map_err(status)
+    }
+    fn end_group(&self, group: Group) -> Result<(), NvStatus> {
+        self.look(|state| Ok(state.memory.end_group(group)?)).map_err(status)
+    }
+    fn set_migratable(&self, groups: &[Group], migratable: bool) -> Result<(), NvStatus> {
+        self.set_migratable(groups, migratable).map_err(|error| match error {
+            // A member that is preferred nowhere: no address was named.
+            CuError::InvalidValue => NvStatus::INVALID_ARGUMENT,
+            error => status(error),
+        })
+    }
+    fn join(&self, range: AddrRange, group: Group) -> Result<(), NvStatus> {
+        self.join(range, group).map_err(status)
+    }
     fn flush(&self) {
-        let _ = self.look(|state| {
-            let now = state.now;
-            state.deliver(now, &self.config);
-            Ok(())
-        });
+        self.drain();
     }
 }
 
@@ -64,6 +80,7 @@ fn status(error: CuError) -> NvStatus {
         CuError::OutOfMemory => NvStatus::NO_MEMORY,
         CuError::InvalidDevice => NvStatus::INVALID_DEVICE,
         CuError::InvalidValue => NvStatus::INVALID_ADDRESS,
+        CuError::NotFound => NvStatus::OBJECT_NOT_FOUND,
         CuError::NotSupported => NvStatus::NOT_SUPPORTED,
         _ => NvStatus::INVALID_STATE,
     }

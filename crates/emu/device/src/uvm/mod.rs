@@ -17,12 +17,20 @@
 //! Locks: [`Uvm`] has one, held only for bookkeeping. A request that moves memory calls the backend, where it may be
 //! blocked in virtual time, with no lock of this module held. The machine may call the sink with its own lock held.
 //!
-//! Not here: counter trackers (a tools fd with an empty queue), policies of parts of blocks, or by which the host is preferred or accesses, external ranges, V2 entries before
+//! Not here: counter trackers (a tools fd with an empty queue), policies and range groups of parts of blocks, policies by which the host accesses, external ranges, V2 entries before
 //! driver 565, trackers that another process attaches. Such requests are refused, and say so once on stderr.
+//!
+//! Range groups and preferences are the machine's, of which a process has one, and outlive the file by which they were made. Of blocks that are preferred on the host, or are in a group that does not
+//! migrate, a fault of a GPU moves the page as any fault does, and leaves it in its group; the driver maps it from afar, until the next migration. A
+//! processor's access to a member is a SIGBUS there, and goes unseen here, as every access of the host's does. The nodes -1 and 0 are one preference.
+//!
+//! Notices of faults come at once. Those of moves come when the driver looks for them: at the end of a migration that is waited for, or of a request that forbids groups to migrate, at
+//! request 67, or when 1024 wait, which is a channel's length there, counted in pushes and by channel. CPU faults, which make it look, too, do not happen here.
 
 pub mod caller;
 pub mod door;
 mod entry;
+mod params;
 mod queue;
 pub mod remote;
 mod requests;
@@ -34,7 +42,7 @@ use crate::machine::NoticeSink;
 use caller::{FileKey, Memory};
 use deepum_core::units::{AddrRange, DeviceId, Place};
 use deepum_emu_abi::forward::Node;
-use deepum_model::{Advice, Notice};
+use deepum_model::{Advice, Group, Notice};
 use parking_lot::Mutex;
 use queue::Tracker;
 use std::collections::BTreeMap;
@@ -50,7 +58,7 @@ pub trait Backend {
     /// `UVM_MIGRATE` of whole pages; `wait` until the copies are done.
     ///
     /// # Errors
-    /// The driver's status.
+    /// The driver's status; also if some of it may not migrate, and the rest has.
     fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus>;
     /// A policy of whole blocks.
     ///
@@ -62,6 +70,26 @@ pub trait Backend {
     /// # Errors
     /// The driver's status.
     fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus>;
+    /// A new range group.
+    ///
+    /// # Errors
+    /// The driver's status.
+    fn make_group(&self) -> Result<Group, NvStatus>;
+    /// A range group is no more.
+    ///
+    /// # Errors
+    /// The driver's status.
+    fn end_group(&self, group: Group) -> Result<(), NvStatus>;
+    /// Groups may migrate, or not; then their members go where they are preferred.
+    ///
+    /// # Errors
+    /// The driver's status.
+    fn set_migratable(&self, groups: &[Group], migratable: bool) -> Result<(), NvStatus>;
+    /// Whole blocks are in a group; if that does not migrate they go where they are preferred.
+    ///
+    /// # Errors
+    /// The driver's status.
+    fn join(&self, range: AddrRange, group: Group) -> Result<(), NvStatus>;
     /// Puts every notice up to the present into the queues.
     fn flush(&self);
 }

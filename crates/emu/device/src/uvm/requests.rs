@@ -4,42 +4,14 @@
 //! out whole; an unknown number is `EINVAL`, a bad pointer `EFAULT`.
 
 use super::caller::{Caller, FileKey};
+use super::params::{LONGEST, Params, groups, node, whole_pages};
 use super::queue::Tracker;
 use super::sys::{self, NvStatus, request};
 use super::{Backend, File, Uvm, UvmFile, gpu_uuid};
 use crate::say;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
-use deepum_model::Advice;
-use std::os::fd::RawFd;
+use deepum_core::units::{DeviceId, Place};
+use deepum_model::{Advice, Group};
 use std::sync::Once;
-
-/// A parameter struct, copied in; every one fits.
-struct Params {
-    bytes: [u8; 80],
-    len: usize,
-}
-
-impl Params {
-    fn u32(&self, at: usize) -> u32 {
-        let mut word = [0; 4];
-        word.copy_from_slice(&self.bytes[at..at + 4]);
-        u32::from_le_bytes(word)
-    }
-    fn u64(&self, at: usize) -> u64 {
-        u64::from(self.u32(at)) | u64::from(self.u32(at + 4)) << 32
-    }
-    fn fd(&self, at: usize) -> RawFd {
-        self.u32(at).cast_signed()
-    }
-    fn uuid(&self, at: usize) -> [u8; 16] {
-        let mut uuid = [0; 16];
-        uuid.copy_from_slice(&self.bytes[at..at + 16]);
-        uuid
-    }
-    fn put_u32(&mut self, at: usize, value: u32) {
-        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-    }
-}
 
 /// What `ioctl` answers when the request was not routed.
 const UNKNOWN: i32 = -libc::EINVAL;
@@ -79,7 +51,7 @@ impl Uvm {
             return 0;
         }
         let Some((len, status)) = self.shape(tools, request) else { return UNKNOWN };
-        let mut params = Params { bytes: [0; 80], len };
+        let mut params = Params { bytes: [0; LONGEST], len };
         // SAFETY: by our own contract.
         if !unsafe { caller.read(arg, &mut params.bytes[..len]) } {
             return BAD_POINTER;
@@ -98,6 +70,9 @@ impl Uvm {
     fn shape(&self, tools: bool, request: u64) -> Option<(usize, usize)> {
         let known = match (tools, request) {
             (false, request::INITIALIZE) => (16, 8),
+            (false, request::CREATE_RANGE_GROUP | request::DESTROY_RANGE_GROUP) => (16, 8),
+            (false, request::SET_RANGE_GROUP) => (32, 24),
+            (false, request::PREVENT_MIGRATION_RANGE_GROUPS | request::ALLOW_MIGRATION_RANGE_GROUPS) => (272, 264),
             (false, request::REGISTER_GPU) => (40, 36),
             // From 550 on a NUMA node comes before the status.
             (false, request::SET_PREFERRED_LOCATION) => (40, if self.branch < 550 { 32 } else { 36 }),
@@ -156,6 +131,18 @@ impl Uvm {
                 params.put_u32(20, u32::MAX);
                 Ok(())
             }
+            request::CREATE_RANGE_GROUP => {
+                params.put_u64(0, backend.make_group()?.0);
+                Ok(())
+            }
+            request::DESTROY_RANGE_GROUP => backend.end_group(Group(params.u64(0))),
+            request::SET_RANGE_GROUP => backend.join(whole_pages(params.u64(8), params.u64(16))?, Group(params.u64(0))),
+            request::PREVENT_MIGRATION_RANGE_GROUPS => {
+                backend.set_migratable(&groups(params)?, false)?;
+                backend.flush();
+                Ok(())
+            }
+            request::ALLOW_MIGRATION_RANGE_GROUPS => backend.set_migratable(&groups(params)?, true),
             request::MIGRATE => self.migrate(params, backend),
             request::SET_PREFERRED_LOCATION..=request::UNSET_ACCESSED_BY => self.advise(request, params, backend),
             request::DISCARD => {
@@ -242,10 +229,7 @@ impl Uvm {
         }
         let uuid = params.uuid(16);
         let to = if uuid == sys::CPU_UUID {
-            // -1 is any NUMA node; the emulated machine has node 0 alone.
-            if !matches!(params.u32(52), 0 | u32::MAX) {
-                return Err(NvStatus::INVALID_ARGUMENT);
-            }
+            node(params.u32(52))?;
             Place::Host
         } else {
             Place::Device(self.gpu(&uuid)?)
@@ -255,16 +239,20 @@ impl Uvm {
 
     fn advise(&self, request: u64, params: &Params, backend: &dyn Backend) -> Result<(), NvStatus> {
         let range = whole_pages(params.u64(0), params.u64(8))?;
-        let of_host = request == request::SET_PREFERRED_LOCATION && params.uuid(16) == sys::CPU_UUID
-            || matches!(request, request::SET_ACCESSED_BY | request::UNSET_ACCESSED_BY)
-                && params.uuid(16) == sys::CPU_UUID;
-        if of_host {
+        let access = matches!(request, request::SET_ACCESSED_BY | request::UNSET_ACCESSED_BY);
+        if access && params.uuid(16) == sys::CPU_UUID {
             static SAID: Once = Once::new();
-            SAID.call_once(|| say("policies by which the host is preferred, or accesses, are not emulated"));
+            SAID.call_once(|| say("policies by which the host accesses are not emulated"));
             return Err(NvStatus::NOT_SUPPORTED);
         }
         let advice = match request {
-            request::SET_PREFERRED_LOCATION => Advice::Prefer(Some(self.gpu(&params.uuid(16))?)),
+            request::SET_PREFERRED_LOCATION if params.uuid(16) == sys::CPU_UUID => {
+                if self.branch >= 550 {
+                    node(params.u32(32))?;
+                }
+                Advice::Prefer(Some(Place::Host))
+            }
+            request::SET_PREFERRED_LOCATION => Advice::Prefer(Some(Place::Device(self.gpu(&params.uuid(16))?))),
             request::UNSET_PREFERRED_LOCATION => Advice::Prefer(None),
             request::ENABLE_READ_DUPLICATION => Advice::Duplicate(true),
             request::DISABLE_READ_DUPLICATION => Advice::Duplicate(false),
@@ -388,13 +376,4 @@ impl Uvm {
         }
         Ok(())
     }
-}
-
-/// The driver's `uvm_api_range_invalid`.
-fn whole_pages(base: u64, len: u64) -> Result<AddrRange, NvStatus> {
-    let whole = base.is_multiple_of(4096) && len.is_multiple_of(4096);
-    if !whole || base == 0 || len == 0 || base.checked_add(len).is_none() {
-        return Err(NvStatus::INVALID_ADDRESS);
-    }
-    Ok(AddrRange::new(DevAddr(base), Bytes(len)))
 }

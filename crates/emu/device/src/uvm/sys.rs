@@ -25,12 +25,21 @@ impl NvStatus {
     pub const NO_MEMORY: Self = Self(0x51);
     /// Not played by this device.
     pub const NOT_SUPPORTED: Self = Self(0x56);
+    /// No such thing.
+    pub const OBJECT_NOT_FOUND: Self = Self(0x57);
+    /// A warning: not all of it was done.
+    pub const MORE_PROCESSING_REQUIRED: Self = Self(0x1_0005);
 }
 
 pub(super) mod request {
     pub const INITIALIZE: u64 = 0x3000_0001;
     pub const DEINITIALIZE: u64 = 0x3000_0002;
+    pub const CREATE_RANGE_GROUP: u64 = 23;
+    pub const DESTROY_RANGE_GROUP: u64 = 24;
+    pub const SET_RANGE_GROUP: u64 = 31;
     pub const REGISTER_GPU: u64 = 37;
+    pub const PREVENT_MIGRATION_RANGE_GROUPS: u64 = 40;
+    pub const ALLOW_MIGRATION_RANGE_GROUPS: u64 = 41;
     pub const SET_PREFERRED_LOCATION: u64 = 42;
     pub const UNSET_PREFERRED_LOCATION: u64 = 43;
     pub const ENABLE_READ_DUPLICATION: u64 = 44;
@@ -65,6 +74,8 @@ pub(super) const CPU_UUID: [u8; 16] =
 /// Length of an entry, V1 and V2.
 pub(super) const ENTRY: usize = 64;
 pub(super) const ENTRY_V2: usize = 72;
+/// Groups that one request can name.
+pub(super) const GROUPS: usize = 32;
 /// Length of the control data.
 pub(super) const CONTROL: usize = 528;
 /// Processors in a UUID table, V1 and V2.

@@ -1,5 +1,6 @@
 //! A tool attaches, reads and commands, as facts 2.8 say it is done, against every driver: what the tests share.
 
+mod groups;
 mod queue;
 mod remote;
 mod requests;
@@ -9,8 +10,8 @@ use super::sys::{self, NvStatus};
 use super::{Backend, Uvm, gpu_uuid};
 use crate::machine::NoticeSink;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
-use deepum_emu_abi::forward::Node;
-use deepum_model::{Advice, FaultAccess, Notice, PageMask};
+use deepum_emu_abi::forward::{Node, PARAMS};
+use deepum_model::{Advice, FaultAccess, Group, Notice, PageMask};
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
@@ -34,6 +35,22 @@ impl Backend for Moves {
     }
     fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus> {
         self.0.lock().unwrap().push(format!("discard {:x?}+{:x} {unmap}", range.start, range.len.0));
+        Ok(())
+    }
+    fn make_group(&self) -> Result<Group, NvStatus> {
+        self.0.lock().unwrap().push("make".to_owned());
+        Ok(Group(0x1122_3344_5566_7788))
+    }
+    fn end_group(&self, group: Group) -> Result<(), NvStatus> {
+        self.0.lock().unwrap().push(format!("end {group:x?}"));
+        Ok(())
+    }
+    fn set_migratable(&self, groups: &[Group], migratable: bool) -> Result<(), NvStatus> {
+        self.0.lock().unwrap().push(format!("{groups:x?} {migratable}"));
+        Ok(())
+    }
+    fn join(&self, range: AddrRange, group: Group) -> Result<(), NvStatus> {
+        self.0.lock().unwrap().push(format!("join {group:x?} {:x?}+{:x}", range.start, range.len.0));
         Ok(())
     }
     fn flush(&self) {
@@ -128,10 +145,15 @@ impl World {
         Self { uvm, moves: Moves::default(), space, tools }
     }
 
-    fn ioctl(&self, fd: &OwnedFd, request: u64, params: &mut [u8; 96]) -> i32 {
+    fn ioctl(&self, fd: &OwnedFd, request: u64, params: &mut [u8; PARAMS]) -> i32 {
+        self.ioctl_of(&self.moves, fd, request, params)
+    }
+
+    /// The same, of another machine.
+    fn ioctl_of(&self, backend: &dyn Backend, fd: &OwnedFd, request: u64, params: &mut [u8; PARAMS]) -> i32 {
         // SAFETY: the parameters are a buffer longer than any struct; queues live as long as their tools file, or are
         // shared memory.
-        unsafe { self.uvm.ioctl(key(fd), request, params.as_mut_ptr() as usize, &self.moves) }
+        unsafe { self.uvm.ioctl(key(fd), request, params.as_mut_ptr() as usize, backend) }
     }
 
     /// A request on the VA-space file; its status.
@@ -179,8 +201,8 @@ impl World {
     }
 }
 
-fn with(fields: &[(usize, &[u8])]) -> [u8; 96] {
-    let mut params = [0; 96];
+fn with(fields: &[(usize, &[u8])]) -> [u8; PARAMS] {
+    let mut params = [0; PARAMS];
     for (at, bytes) in fields {
         params[*at..at + bytes.len()].copy_from_slice(bytes);
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::uvm::remote;
-use deepum_emu_abi::forward::{CONNECT, PARAMS, POLL, REPLY, Reply, Request};
+use deepum_emu_abi::forward::{CONNECT, POLL, REPLY, Reply, Request};
 use std::sync::Condvar;
 use std::time::Duration;
 
@@ -26,6 +26,18 @@ impl Backend for Slow {
     }
     fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus> {
         self.moves.discard(range, unmap)
+    }
+    fn make_group(&self) -> Result<Group, NvStatus> {
+        self.moves.make_group()
+    }
+    fn end_group(&self, group: Group) -> Result<(), NvStatus> {
+        self.moves.end_group(group)
+    }
+    fn set_migratable(&self, groups: &[Group], migratable: bool) -> Result<(), NvStatus> {
+        self.moves.set_migratable(groups, migratable)
+    }
+    fn join(&self, range: AddrRange, group: Group) -> Result<(), NvStatus> {
+        self.moves.join(range, group)
     }
     fn flush(&self) {
         self.moves.flush();
@@ -99,7 +111,7 @@ fn ask(line: &OwnedFd, number: u64, argument: u64, params: &[u8]) -> Answer {
     receive(line).expect("an answer")
 }
 
-fn migrate(block: u64) -> [u8; 96] {
+fn migrate(block: u64) -> [u8; PARAMS] {
     with(&[(0, &(block << 21).to_le_bytes()), (8, &(2u64 << 20).to_le_bytes()), (16, &sys::CPU_UUID)])
 }
 

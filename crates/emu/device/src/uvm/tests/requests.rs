@@ -48,7 +48,7 @@ fn queues_that_cannot_be_are_refused() {
 fn requests_are_routed_as_the_driver_routes_them() {
     for branch in DRIVERS {
         let world = World::new(branch);
-        let mut params = [0; 96];
+        let mut params = [0; PARAMS];
         for unknown in [0, 1, 52, 2047, 0x3000_0003] {
             assert_eq!(world.ioctl(&world.space, unknown, &mut params), -libc::EINVAL, "{unknown}");
             assert_eq!(world.ioctl(&world.tools, unknown, &mut params), -libc::EINVAL, "{unknown}");
@@ -193,7 +193,7 @@ fn policies_are_answered_where_their_driver_has_the_status() {
         assert_eq!(
             *world.moves.0.lock().unwrap(),
             [
-                "Prefer(Some(DeviceId(1))) 0x200000+400000",
+                "Prefer(Some(Device(DeviceId(1)))) 0x200000+400000",
                 "Prefer(None) 0x200000+400000",
                 "Duplicate(true) 0x200000+400000",
                 "Duplicate(false) 0x200000+400000",

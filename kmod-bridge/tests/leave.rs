@@ -1,0 +1,229 @@
+//! Off the GPU by a range group, on the emulated device: its driver is written from the real one's side, and knows nothing of this package.
+
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place, UmBlock};
+use deepum_emu_abi::forward::Node;
+use deepum_emu_device::config::Config;
+use deepum_emu_device::error::CuResult;
+use deepum_emu_device::machine::{Call, Cost, Machine};
+use deepum_emu_device::memory::Return;
+use deepum_emu_device::space::Kind;
+use deepum_emu_device::uvm::caller::FileKey;
+use deepum_emu_device::uvm::{Uvm, gpu_uuid, release};
+use deepum_emu_device::work::{Copy, Direction};
+use deepum_kmod_bridge::raw::Params;
+use deepum_kmod_bridge::{Bridge, DriverVersion, Gpu, Kernel, MigrateFailure, Uuid, VaSpace};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const GPU: DeviceId = DeviceId(0);
+const BLOCK: u64 = UmBlock::SIZE.0;
+const BLOCKS: u64 = 6;
+
+/// A process's view of the emulated driver: one file of the address space, and no preloaded node.
+#[derive(Debug)]
+struct Emulated {
+    uvm: Arc<Uvm>,
+    machine: Machine,
+    branch: u16,
+    file: OwnedFd,
+}
+
+impl Kernel for Emulated {
+    fn driver_version(&self) -> Option<DriverVersion> {
+        DriverVersion::parse(release(self.branch))
+    }
+    fn open_tools(&self) -> io::Result<OwnedFd> {
+        let (file, peer) = UnixStream::pair()?;
+        let file = OwnedFd::from(file);
+        let key = FileKey::of(file.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
+        self.uvm.open(Node::Tools, key, Arc::new(peer.into()));
+        Ok(file)
+    }
+    fn uvm_fds(&self) -> io::Result<Vec<OwnedFd>> {
+        Ok(vec![self.file.try_clone()?])
+    }
+    unsafe fn ioctl(&self, fd: BorrowedFd<'_>, request: u32, params: &mut Params) -> io::Result<()> {
+        let key = FileKey::of(fd.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: the parameters are longer than any struct, and what they point to is as our caller promises.
+        let outcome = unsafe { self.uvm.ioctl(key, request.into(), std::ptr::from_mut(params).addr(), &self.machine) };
+        if outcome < 0 { Err(io::Error::from_raw_os_error(-outcome)) } else { Ok(()) }
+    }
+}
+
+/// A program with managed memory, all of it on the GPU, whose words are their own numbers.
+struct Program {
+    kernel: Arc<Emulated>,
+    space: Arc<VaSpace>,
+    /// Keeps the queue.
+    _bridge: Bridge,
+    base: u64,
+}
+
+impl Program {
+    fn start(branch: u16, line: &str) -> Self {
+        static USED: AtomicU64 = AtomicU64::new(0);
+        let config = Config::parse(line, &deepum_model::Profile::NAMES).unwrap();
+        let skip = Bytes::gib(4 * USED.fetch_add(1, Ordering::Relaxed));
+        let machine = Machine::with_space_from(config, None, skip).unwrap();
+        let uvm = Uvm::new(branch, 1);
+        let sink = uvm.sink();
+        machine
+            .look(|state| {
+                state.sink = Some(sink);
+                Ok(())
+            })
+            .unwrap();
+        let (file, peer) = UnixStream::pair().unwrap();
+        uvm.open(Node::Uvm, FileKey::of(file.as_raw_fd()).unwrap(), Arc::new(peer.into()));
+        let memory = machine.call(Cost::Call, |c| c.allocate(Kind::Managed, GPU, Bytes(BLOCKS * BLOCK), 0)).unwrap();
+        let kernel = Arc::new(Emulated { uvm, machine, branch, file: file.into() });
+        // As libcuda does.
+        let mut params = Params::default();
+        // SAFETY: no address among the parameters.
+        unsafe { kernel.ioctl(std::os::fd::AsFd::as_fd(&kernel.file), 0x3000_0001, &mut params) }.unwrap();
+        assert_eq!(params.u32(8), 0);
+        let gpus = [Gpu { id: GPU, uuid: Uuid(gpu_uuid(GPU)) }];
+        let bridge = Bridge::open(Arc::clone(&kernel) as Arc<dyn Kernel>, &gpus, 1024);
+        assert!(bridge.queue.is_ok(), "{bridge:?}");
+        let space = Arc::clone(bridge.va_space.as_ref().unwrap());
+        let program = Self { kernel, space, _bridge: bridge, base: memory.range.start.0 };
+        let words: Vec<u64> = (0..BLOCKS * BLOCK / 8).collect();
+        program.copy(program.base, words.as_ptr().expose_provenance() as u64);
+        program.space.migrate(program.blocks(0, BLOCKS), Place::Device(GPU)).unwrap();
+        assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
+        program
+    }
+
+    fn call<R>(&self, f: impl FnOnce(&mut Call<'_>) -> CuResult<R>) -> R {
+        self.kernel.machine.call(Cost::Call, f).unwrap()
+    }
+
+    fn copy(&self, dst: u64, src: u64) {
+        let bytes = BLOCKS * BLOCK;
+        let copy = Copy {
+            dst: DevAddr(dst),
+            dst_pitch: bytes,
+            src: DevAddr(src),
+            src_pitch: bytes,
+            width: bytes,
+            height: 1,
+            direction: Direction::OnHost,
+            staged: None,
+        };
+        self.call(|c| {
+            let stream = c.state.contexts.primary(GPU)?.legacy;
+            c.copy(stream, copy, Return::Late)
+        });
+    }
+
+    /// Whether every word is still its own number.
+    fn intact(&self) -> bool {
+        let words = vec![0u64; usize::try_from(BLOCKS * BLOCK / 8).unwrap()];
+        let mut words = words.into_boxed_slice();
+        self.copy(words.as_mut_ptr().expose_provenance() as u64, self.base);
+        words.iter().enumerate().all(|(at, word)| *word == at as u64)
+    }
+
+    fn blocks(&self, first: u64, count: u64) -> AddrRange {
+        AddrRange::new(DevAddr(self.base + first * BLOCK), Bytes(count * BLOCK))
+    }
+
+    /// The blocks of which `pages` says that there are any.
+    fn having(&self, pages: impl Fn(&deepum_model::UnifiedMemory, UmBlock) -> u32) -> Vec<u64> {
+        let first = UmBlock::containing(DevAddr(self.base)).0;
+        let count = |n| self.kernel.machine.look(|state| Ok(pages(&state.memory, UmBlock(first + n)))).unwrap();
+        (0..BLOCKS).filter(|n| count(*n) > 0).collect()
+    }
+    fn on_gpu(&self) -> Vec<u64> {
+        self.having(|memory, block| memory.pages_at(Place::Device(GPU), block).count())
+    }
+    fn mapped(&self) -> Vec<u64> {
+        self.having(|memory, block| memory.mapped_on_host(block).count())
+    }
+}
+
+#[test]
+fn a_range_leaves_unmapped_and_unchanged_and_comes_back() {
+    for branch in [535, 550, 560, 580, 595] {
+        let program = Program::start(branch, "v100-32g:data=1");
+        let stay = program.space.stay().unwrap();
+        program.space.leave(program.blocks(1, 3), stay).unwrap();
+        assert_eq!((program.on_gpu(), program.mapped()), (vec![0, 4, 5], vec![]), "driver {branch}");
+        // Nothing is left in the group, nor preferred on the host.
+        program.space.migrate(program.blocks(0, BLOCKS), Place::Device(GPU)).unwrap();
+        assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
+        program.space.migrate(program.blocks(2, 1), Place::Host).unwrap();
+        assert_eq!(program.mapped(), [2], "the other way is not unmapped");
+        program.space.leave(program.blocks(0, 3), stay).unwrap();
+        assert_eq!((program.on_gpu(), program.mapped()), (vec![3, 4, 5], vec![]));
+        assert!(program.intact(), "driver {branch}");
+    }
+}
+
+#[test]
+fn groups_are_several_and_each_serves_any_range() {
+    let program = Program::start(580, "v100-32g:data=1");
+    let groups = [program.space.stay().unwrap(), program.space.stay().unwrap()];
+    assert_ne!(groups[0], groups[1]);
+    for (block, stay) in [(0, 0), (1, 1), (2, 0), (0, 1)] {
+        program.space.leave(program.blocks(block, 1), groups[stay]).unwrap();
+    }
+    assert_eq!(program.on_gpu(), [3, 4, 5]);
+    assert!(program.intact());
+}
+
+#[test]
+fn a_range_that_fails_to_leave_is_in_no_group_afterwards() {
+    // Room for one block and a half on the host.
+    let program = Program::start(580, "v100-32g:data=1,host=3MiB");
+    let stay = program.space.stay().unwrap();
+    let error = program.space.leave(program.blocks(0, 2), stay).unwrap_err();
+    assert!(matches!(error.why, MigrateFailure::NoMemory), "{error}");
+    assert_eq!(program.on_gpu(), [1, 2, 3, 4, 5], "part of it has moved");
+    program.space.migrate(program.blocks(0, 2), Place::Device(GPU)).unwrap();
+    assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5], "who is in the group would have been passed by");
+    assert!(program.intact());
+}
+
+#[test]
+fn what_is_not_managed_does_not_leave_and_takes_nothing_with_it() {
+    let program = Program::start(580, "v100-32g:data=1");
+    let stay = program.space.stay().unwrap();
+    let error = program.space.leave(program.blocks(BLOCKS - 1, 2), stay).unwrap_err();
+    assert!(matches!(error.why, MigrateFailure::NotManaged), "{error}");
+    assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn who_stays_in_a_group_is_passed_by_with_an_error() {
+    let program = Program::start(580, "v100-32g:data=1");
+    let stay = program.space.stay().unwrap();
+    let space = &program.space;
+    space.leave(program.blocks(0, 1), stay).unwrap();
+    // As if the process had died between two of the requests of `leave`.
+    let (base, len) = (program.blocks(0, 1).start.0, BLOCK);
+    for (request, at, status) in [(42, [0, 8, 16, 24], 36), (31, [8, 16, 0, 0], 24)] {
+        let mut params = Params::default();
+        params.put_u64(at[0], base);
+        params.put_u64(at[1], len);
+        if request == 42 {
+            params.put_uuid(at[2], Uuid::CPU);
+        } else {
+            params.put_u64(0, 1);
+        }
+        // SAFETY: the only address is of managed memory, and no byte of it changes.
+        unsafe { program.kernel.ioctl(std::os::fd::AsFd::as_fd(&program.kernel.file), request, &mut params) }.unwrap();
+        assert_eq!(params.u32(status), 0, "{request}");
+    }
+    let error = space.migrate(program.blocks(0, 2), Place::Device(GPU)).unwrap_err();
+    assert!(error.to_string().contains("0x10005"), "{error}");
+    assert_eq!(program.on_gpu(), [1, 2, 3, 4, 5]);
+    // It can leave again, and is free then.
+    space.leave(program.blocks(0, 1), stay).unwrap();
+    space.migrate(program.blocks(0, 2), Place::Device(GPU)).unwrap();
+    assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
+    assert!(program.intact());
+}
