@@ -11,7 +11,6 @@
 //! host is preferred, which the driver serves with a mapping from afar that lasts until the next migration: here the page moves, as by any other
 //! fault, and stays in its group; and an access of the host's to a member, which is a SIGBUS there.
 
-use crate::advice::Advice;
 use crate::commands::Migrated;
 use crate::memory::{ModelError, UnifiedMemory};
 use crate::pages::{PAGES, PageMask};
@@ -33,8 +32,6 @@ impl Group {
 pub(crate) struct Groups {
     made: u64,
     migratable: BTreeMap<Group, bool>,
-    /// That of [`UnifiedMemory::leave_unmapped`], once it was needed.
-    stay: Option<Group>,
 }
 
 impl UnifiedMemory {
@@ -104,26 +101,6 @@ impl UnifiedMemory {
         let begun = self.lock.writes(now) + self.profile.ioctl_cost;
         slots.iter().for_each(|&slot| self.blocks[slot].group = group);
         self.go_home(if stays { slots } else { Vec::new() }, begun)
-    }
-
-    /// The way out of `kmod-bridge/src/leave.rs`: the host is preferred, the blocks join a group that stays there, and are preferred nowhere any more.
-    ///
-    /// # Errors
-    /// As [`Self::join`].
-    pub fn leave_unmapped(&mut self, range: AddrRange, now: Nanos) -> Result<Nanos, ModelError> {
-        let stay = match self.groups.stay {
-            Some(stay) => stay,
-            None => {
-                let stay = self.make_group();
-                self.set_migratable(stay, false)?;
-                *self.groups.stay.insert(stay)
-            }
-        };
-        let preferred = self.advise(range, Advice::Prefer(Some(Place::Host)), now)?;
-        let left = self.join(range, stay, preferred);
-        let over = left.as_ref().map_or(preferred, |moved| moved.done);
-        let free = self.advise(range, Advice::Prefer(None), over)?;
-        left.map(|_| free)
     }
 
     /// Moves blocks where they are preferred, with the lock held for reading from `begun` on, and for writing until then.
