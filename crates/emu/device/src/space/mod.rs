@@ -15,12 +15,17 @@
 //! slabs. Whether the real driver shares blocks between small managed allocations is not documented
 //! (facts 4.6): assumption.
 //!
+//! Memory that other processes are to have lies in a file of memory ([`shared`]), which each of them maps at a place of its own.
+//!
 //! Not here: how much memory there is, and what is where (`deepum-model`).
 
 mod map;
 mod ranges;
+pub mod shared;
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, UmBlock};
 
@@ -90,13 +95,15 @@ pub type Extent = Option<AddrRange>;
 #[derive(Debug)]
 struct Backing {
     _at: Mapping,
-    _shadow: Option<Mapping>,
+    shadow: Option<Mapping>,
+    /// What the shadow is a mapping of, where other processes may have it, too.
+    shared: Option<Arc<OwnedFd>>,
 }
 
 #[derive(Debug)]
 struct Slab {
     free: FreeRanges,
-    _backing: Backing,
+    backing: Backing,
 }
 
 #[derive(Debug)]
@@ -158,10 +165,12 @@ impl Space {
         let map = |at, access| Mapping::fixed(at, len, access).map_err(|_| CuError::OutOfMemory);
         Ok(match kind {
             Kind::Device | Kind::Pool | Kind::Mapped => {
-                Backing { _at: map(start, false)?, _shadow: Some(map(start + SHADOW, true)?) }
+                Backing { _at: map(start, false)?, shadow: Some(map(start + SHADOW, true)?), shared: None }
             }
-            Kind::Managed if data => Backing { _at: map(start, true)?, _shadow: Some(map(start + SHADOW, true)?) },
-            _ => Backing { _at: map(start, true)?, _shadow: None },
+            Kind::Managed if data => {
+                Backing { _at: map(start, true)?, shadow: Some(map(start + SHADOW, true)?), shared: None }
+            }
+            _ => Backing { _at: map(start, true)?, shadow: None, shared: None },
         })
     }
 
@@ -189,7 +198,7 @@ impl Space {
                         Self::back(kind, data, slab, GRANULE).inspect_err(|_| region.free.give(slab, GRANULE))?;
                     let mut free = FreeRanges::new(slab, GRANULE);
                     let at = free.take(len.0, SMALL_ALIGN).ok_or(CuError::Unknown)?;
-                    region.slabs.insert((device.0, slab), Slab { free, _backing: backing });
+                    region.slabs.insert((device.0, slab), Slab { free, backing });
                     (at, Some(slab), Some(AddrRange::new(DevAddr(slab), Bytes(GRANULE))))
                 }
             }
@@ -212,26 +221,48 @@ impl Space {
         self.next_id - 1
     }
 
-    /// Address space with nothing behind it, at a multiple of `align`, of whole UM blocks.
+    /// Address space with nothing behind it, at a multiple of `align`, of whole UM blocks: where it is wished for, in whatever region, if
+    /// that is free and such a multiple, else where there is room.
     ///
     /// # Errors
     /// `OutOfMemory` when there is no more.
-    pub fn reserve(&mut self, len: Bytes, align: u64) -> CuResult<AddrRange> {
-        let start = self.reserved.free.take(len.0, align.max(GRANULE)).ok_or(CuError::OutOfMemory)?;
+    pub fn reserve(&mut self, len: Bytes, align: u64, wish: Option<DevAddr>) -> CuResult<AddrRange> {
+        let align = align.max(GRANULE);
+        let wish = wish.filter(|at| at.0.is_multiple_of(align));
+        let there = wish.filter(|at| self.free_around(*at).is_some_and(|free| free.take_at(at.0, len.0).is_some()));
+        let start = match there {
+            Some(at) => at.0,
+            None => self.reserved.free.take(len.0, align).ok_or(CuError::OutOfMemory)?,
+        };
         Ok(AddrRange::new(DevAddr(start), len))
+    }
+
+    fn free_around(&mut self, at: DevAddr) -> Option<&mut FreeRanges> {
+        let regions = [&mut self.managed, &mut self.device, &mut self.reserved];
+        regions.into_iter().map(|region| &mut region.free).find(|free| free.holds(at.0))
     }
 
     /// What [`Self::reserve`] gave goes back.
     pub fn unreserve(&mut self, range: AddrRange) {
-        self.reserved.free.give(range.start.0, range.len.0);
+        if let Some(free) = self.free_around(range.start) {
+            free.give(range.start.0, range.len.0);
+        }
     }
 
-    /// Puts bytes behind reserved addresses. Nobody may touch them yet.
+    /// Puts bytes behind reserved addresses: those of `memory`, or new ones. Nobody may touch them yet.
     ///
     /// # Errors
     /// `OutOfMemory` when the host gives no more.
-    pub fn back_reserved(&mut self, range: AddrRange) -> CuResult {
-        let backing = Self::back(Kind::Mapped, self.data, range.start.0, range.len.0)?;
+    pub fn back_reserved(&mut self, range: AddrRange, memory: Option<Arc<OwnedFd>>) -> CuResult {
+        let backing = match memory {
+            None => Self::back(Kind::Mapped, self.data, range.start.0, range.len.0)?,
+            Some(memory) => {
+                let full = |_| CuError::OutOfMemory;
+                let at = Mapping::fixed(range.start.0, range.len.0, false).map_err(full)?;
+                let shadow = Mapping::shared(range.start.0 + SHADOW, range.len.0, memory.as_fd()).map_err(full)?;
+                Backing { _at: at, shadow: Some(shadow), shared: Some(memory) }
+            }
+        };
         self.reserved.whole.insert(range.start.0, backing);
         Ok(())
     }
