@@ -67,7 +67,8 @@ int main(int argc, char **argv) {
     say("last %d\n", cudaGetLastError());
     say("pool %d\n", cudaMallocAsync((void **)&pool, 4 * MIB, NULL));
     say("pool %d\n", cudaIpcGetMemHandle(&wrong, pool));
-    say("last %d, last %d\n", cudaGetLastError(), cudaGetLastError());
+    say("last %d\n", cudaGetLastError());
+    say("last %d\n", cudaGetLastError());
     say("large %016" PRIx64 ", more %016" PRIx64 "\n", on_device(large, N), on_device(more, N));
     say("own %d\n", cudaIpcOpenMemHandle((void **)&own, to.large, LAZY_PEER_ACCESS));
     say("last %d\n", cudaGetLastError());
