@@ -4,7 +4,7 @@
 //! is thrown away under them. So every operation that reads or writes managed memory is issued here, also while the engine sleeps: what
 //! it finds in flight when it wakes must be known.
 //!
-//! Order: a place in the sequence, noted in the slot; the program's own call; the progress write behind it, while
+//! Order: a place in the sequence, noted in the slot; a look whether somebody wants nobody to be in a call ([`crate::still`]); the program's own call; the progress write behind it, while
 //! awake; a note in the slot that the driver has both. Asleep that is one locked instruction and two plain stores.
 
 use crate::abi::Ptr;

@@ -8,11 +8,15 @@
 //! (`membarrier`, so that the operation itself needs none), and then waits until no slot is in a call. Whoever began before is waited for; whoever
 //! begins later sees the word.
 //!
+//! Addresses that are free for a moment must not go to an allocation of another thread, either: allocations that we make or pass on hold a lock for reading
+//! ([`allocating`]), and that moment holds it for writing. (What a driver allocates for itself, and a program's own managed memory, is left to chance.)
+//!
 //! An operation that cannot be followed has no slot; then there is no such moment, and so no export. A call that does not come back (it waits for the thread
 //! that wants the moment) is waited for no longer than [`PATIENCE`].
 
 use crate::page;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// The longest wait for calls that other threads are in.
@@ -20,6 +24,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const NAP: Duration = Duration::from_micros(50);
 
 static WANTED: AtomicBool = AtomicBool::new(false);
+
+static ALLOCATING: RwLock<()> = RwLock::new(());
+
+/// Held around an allocation, one at a time on a thread.
+pub fn allocating() -> RwLockReadGuard<'static, ()> {
+    ALLOCATING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// While it is held, no other thread allocates.
+pub fn nobody_allocates() -> RwLockWriteGuard<'static, ()> {
+    ALLOCATING.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Whether an operation that has noted itself must take that back and [`wait`].
 #[inline]

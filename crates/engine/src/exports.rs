@@ -7,7 +7,7 @@
 //!     request   number (8 bytes, little-endian) | secret (16 bytes)
 //!     answer    1 with the descriptor, or 0
 //!
-//! Connections are served one after the other, each for one request and no longer than [`PATIENCE`]: all of them are the same user's, and an
+//! Connections are served one after the other, each for one request, for which nobody is waited for longer than [`PATIENCE`]: all of them are the same user's, and an
 //! import is rare. A descriptor is made for each answer and closed behind it, so that a program that closes what it did not open loses nothing.
 
 use crate::{ours, packet, socket};
@@ -26,8 +26,10 @@ use std::time::Duration;
 
 /// How the socket's name ends, behind the process's number.
 pub const SUFFIX: &str = ".ipc";
-/// The longest that either end waits for the other.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest that the exporter waits for a request.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest wait for an answer: the exporter may be exporting, for which it waits for its GPU.
+const ANSWER: Duration = Duration::from_secs(120);
 
 /// What a handle says of an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,9 +154,9 @@ fn of_our_user(socket: BorrowedFd<'_>) -> bool {
     getsockopt(&socket, PeerCredentials).is_ok_and(|peer| Uid::from_raw(peer.uid()) == getuid())
 }
 
-fn wait_for_packet(socket: BorrowedFd<'_>) -> io::Result<()> {
+fn wait_for_packet(socket: BorrowedFd<'_>, patience: Duration) -> io::Result<()> {
     let mut fds = [PollFd::new(socket, PollFlags::POLLIN)];
-    let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+    let timeout = PollTimeout::try_from(patience).unwrap_or(PollTimeout::MAX);
     loop {
         match poll(&mut fds, timeout) {
             Ok(0) => return Err(ErrorKind::TimedOut.into()),
@@ -169,7 +171,7 @@ fn answer(client: BorrowedFd<'_>, open: &impl Fn(&Ticket) -> Option<OwnedFd>) ->
     if !of_our_user(client) {
         return Ok(());
     }
-    wait_for_packet(client)?;
+    wait_for_packet(client, PATIENCE)?;
     let mut bytes = [0; 24];
     let got = packet::receive(client, &mut bytes)?;
     let ticket = Ticket::of_bytes(&bytes[..got.len]).filter(|_| !got.cut && got.fds.is_empty());
@@ -201,7 +203,7 @@ fn fetch_from(server: BorrowedFd<'_>, ticket: &Ticket) -> io::Result<Option<Owne
         return Err(io::Error::new(ErrorKind::PermissionDenied, "another user listens there"));
     }
     packet::send(server, &ticket.to_bytes(), &[])?;
-    wait_for_packet(server)?;
+    wait_for_packet(server, ANSWER)?;
     let mut byte = [0];
     let got = packet::receive(server, &mut byte)?;
     let mut files = got.fds.into_iter();

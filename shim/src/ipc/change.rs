@@ -10,7 +10,7 @@ use crate::abi::{Dev, DevPtr, OUT_OF_MEMORY, Ptr, SUCCESS, Status};
 use crate::alloc::{Door, Driver};
 use crate::real::genuine;
 use crate::still::Still;
-use crate::{contexts, launch, link, log, registry, symbols};
+use crate::{contexts, launch, link, log, registry, still, symbols};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId};
 
 /// How often managed memory is asked for that is to come at an address where it just was.
@@ -78,6 +78,8 @@ fn by_way_of(aside: AddrRange, range: AddrRange, device: DeviceId, memory: Physi
     let copied = copy(aside.start, range.start, range.len);
     let unmapped = physical::unmap(aside);
     let done = copied.and(unmapped).map_err(failed("copying the memory"));
+    // From here on the address must come to nobody else.
+    let _alone = still::nobody_allocates();
     // SAFETY: a managed allocation that we made; the program has nobody under way who uses it, and whoever comes later finds its bytes there.
     let done = done.and_then(|()| match unsafe { free(range.start.0) } {
         SUCCESS => Ok(()),
