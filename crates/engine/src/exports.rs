@@ -4,8 +4,10 @@
 //! which goes through a Unix socket alone. So the exporter listens, from its first export on, at `PID.ipc` beside its status socket, in a folder of
 //! mode 0700; whoever comes must be of the same user, and sends the number of the export with its secret, which only the handle tells:
 //!
-//!     request   number (8 bytes, little-endian) | secret (16 bytes)
-//!     answer    1 with the descriptor, or 0
+//! ```text
+//! request   number (8 bytes, little-endian) | secret (16 bytes)
+//! answer    1 with the descriptor, or 0
+//! ```
 //!
 //! Connections are served one after the other, each for one request, for which nobody is waited for longer than [`PATIENCE`]: all of them are the same user's, and an
 //! import is rare. A descriptor is made for each answer and closed behind it, so that a program that closes what it did not open loses nothing.

@@ -3,15 +3,16 @@
 //! Problem: what a program exports (`torch.multiprocessing` shares tensors so) is memory of `cudaMalloc`, which we made managed, and the driver
 //! exports no managed memory (facts 4.6).
 //! Idea: at its export such memory becomes memory of its device at the same address ([`change`]), of the kind that a descriptor can be had for
-//! ([`physical`]). That is rare, and waits for the GPU; it cannot leave the GPU from then on, and nobody plans with it.
+//! ([`physical`]). That is rare, and waits for the GPU; it cannot leave the GPU from then on. To the engine it is freed; how much
+//! less fits beside it, the engine finds out as with any memory of the device that is not managed.
 //! The handle that the program gets is ours: magic, process, number, size, secret. Whoever opens such a handle asks the
 //! exporter for the descriptor ([`deepum_engine::exports`]) and maps the memory; all other handles are CUDA's.
 //!
 //! As CUDA has it: a handle is of a whole allocation, whatever pointer into it was named, and opens as its beginning; opened again, it is where it is, until
 //! it was closed as often; the exporter itself cannot open it; and what is freed by the exporter lives on where it is open, which CUDA does not even promise.
 //!
-//! Only the driver's functions are interposed: the runtime's go through them (facts 20.3). What it takes to free exported memory and to close
-//! what was opened works in every stage.
+//! Only the driver's functions are interposed: the runtime's go through them (facts 20.3). Once the shim is off, what is freed or
+//! closed stays where it is, and nobody gets it again.
 //!
 //! Not here: events of other processes, which are CUDA's; memory of pools, which CUDA exports by other functions.
 
