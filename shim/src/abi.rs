@@ -99,6 +99,11 @@ impl PoolProperties {
     }
 }
 
+/// `CUipcMemHandle`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct IpcHandle(pub [u8; 64]);
+
 /// `CUlaunchParameter` tags of the `extra` argument of a driver launch.
 pub const PARAM_END: usize = 0;
 /// The next word is the address of the packed parameters.

@@ -10,7 +10,7 @@
 use crate::abi::{DevPtr, Extent, OUT_OF_MEMORY, PitchedPtr, Ptr, SUCCESS, Status};
 use crate::real::{LastError, file_of};
 use crate::registry::{Contents, Released, adopt, adopt_own, fits, host_allowance, managed, release};
-use crate::{launch, link, log, opt, stage, symbols};
+use crate::{launch, link, log, opt, stage, still, symbols};
 use deepum_core::units::{Bytes, DevAddr, UmBlock};
 use deepum_protocol::shared::ShimCounter;
 use std::ffi::c_uint;
@@ -105,7 +105,11 @@ pub fn managed_memory<D: Door>(len: Bytes) -> Granted {
         return Granted::TooMuch;
     }
     let mut address = 0;
-    match D::managed(usize::try_from(len.0).unwrap_or(usize::MAX), &mut address) {
+    let made = {
+        let _allocating = still::allocating();
+        D::managed(usize::try_from(len.0).unwrap_or(usize::MAX), &mut address)
+    };
+    match made {
         Some(SUCCESS) => {
             if address % UmBlock::SIZE.0 != 0 {
                 log::once!("the driver placed managed memory at {address:#x}, not at the start of a UM block");
@@ -142,6 +146,7 @@ fn allocate<D: Door>(bytes: Bytes, caller: usize, put: impl FnOnce(DevPtr), devi
     // Past the address space nothing is worth a second thought: the driver words the error.
     if stays_device_memory(bytes, caller) || bytes > Bytes(1 << 46) {
         count_kept();
+        let _allocating = still::allocating();
         return device();
     }
     D::make_context();

@@ -4,12 +4,12 @@
 //! is thrown away under them. So every operation that reads or writes managed memory is issued here, also while the engine sleeps: what
 //! it finds in flight when it wakes must be known.
 //!
-//! Order: a place in the sequence, noted in the slot; the program's own call; the progress write behind it, while
+//! Order: a place in the sequence, noted in the slot; a look whether somebody wants nobody to be in a call ([`crate::still`]); the program's own call; the progress write behind it, while
 //! awake; a note in the slot that the driver has both. Asleep that is one locked instruction and two plain stores.
 
 use crate::abi::Ptr;
 use crate::streams::{self, Place};
-use crate::{idle, page, progress, record};
+use crate::{idle, page, progress, record, still};
 use deepum_core::units::{DeviceId, LaunchSeq, StreamSlot};
 use deepum_protocol::inflight::Before;
 use deepum_protocol::shared::{Mode, Shared};
@@ -44,10 +44,20 @@ impl Issue {
         // Without a page there is no engine, so nothing will be thrown away.
         let place = page::in_flight().and_then(|slots| {
             let place = if progress::is_written() { streams::place(device, stream, per_thread) } else { None };
-            if place.is_none() {
+            let Some(place) = place else {
                 slots.lose_sight();
+                if still::is_wanted() {
+                    still::wait();
+                }
+                return None;
+            };
+            let mut before = slots.issue(place.slot, seq);
+            while still::is_wanted() {
+                slots.refused(place.slot, before);
+                still::wait();
+                before = slots.issue(place.slot, seq);
             }
-            place.map(|place| (place, slots.issue(place.slot, seq)))
+            Some((place, before))
         });
         Some(Self { device, seq, awake, stream, per_thread, place })
     }

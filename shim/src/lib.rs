@@ -3,7 +3,7 @@
 //! The rules of being a guest:
 //!
 //! 1. A watched call reaches the real function exactly once, with the program's own arguments, on its own thread.
-//! 2. Never block (but [`lead`]), exit, unwind into, or print into the program; a panic turns the shim off, not the program.
+//! 2. Never block (but [`lead`] and [`still`]), exit, unwind into, or print into the program; a panic turns the shim off, not the program.
 //! 3. Leave `errno` and the current context as they were.
 //! 4. Nothing before the program's first CUDA call: no thread, no file, no output. `ls` under the preload is `ls`.
 //! 5. Off means gone: with `DEEPUM=0`, after a panic, and in a forked child, every call goes straight on.
@@ -29,6 +29,7 @@ mod fence;
 mod graph;
 mod idle;
 mod interpose;
+mod ipc;
 mod issue;
 mod kept;
 mod launch;
@@ -51,5 +52,6 @@ mod record;
 mod registry;
 mod remote;
 mod stage;
+mod still;
 mod streams;
 mod symbols;

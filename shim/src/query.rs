@@ -3,11 +3,11 @@
 //! A program that sizes itself by `cudaMemGetInfo` would never use more than the GPU has. So, unless asked not to, every query
 //! tells one story, which is also what allocations are held to ([`crate::registry::fits`]): there is as much as the GPU (what
 //! the budget lets us fill of it) has, or the host memory that managed memory may use, if that is more, and no more than
-//! the budget so many times (`DEEPUM_MAX_OVERSUBSCRIPTION`); what is not allocated of it is free.
+//! the budget so many times (`DEEPUM_MAX_OVERSUBSCRIPTION`); what is not allocated of it, as managed memory or such that was exported, is free.
 
 use crate::abi::{Dev, Status};
 use crate::real::genuine;
-use crate::{abi::SUCCESS, opt, registry, symbols};
+use crate::{abi::SUCCESS, ipc, opt, registry, symbols};
 use deepum_config::MemInfo;
 use deepum_core::units::Bytes;
 use std::ffi::c_int;
@@ -45,7 +45,7 @@ impl MemGetInfo {
             // SAFETY: the driver has just written there.
             unsafe {
                 *total = usize_of(whole);
-                *free = usize_of(whole.saturating_sub(registry::managed()));
+                *free = usize_of(whole.saturating_sub(registry::managed() + ipc::all_exported_bytes()));
             }
         }
         status

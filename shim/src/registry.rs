@@ -7,7 +7,7 @@
 
 use crate::abi::{SUCCESS, Status};
 use crate::map::BlockMap;
-use crate::{link, opt, pt, record};
+use crate::{ipc, link, opt, pt, record};
 use deepum_config::host;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId};
 use deepum_engine::recorder::Begun;
@@ -99,10 +99,12 @@ pub fn fits(more: Bytes) -> bool {
     for allocation in registry.live.values() {
         *used.entry(allocation.device.0).or_default() += allocation.range.len;
     }
+    let exported = |device: u8| ipc::exported_bytes(DeviceId(device));
     // What may come to the host: all that a GPU has, once that is more than fits there.
     let on_host = |used: &BTreeMap<u8, Bytes>| {
-        let spilling =
-            used.iter().filter(|&(&d, &bytes)| gpus.list.get(usize::from(d)).is_none_or(|g| bytes > g.budget));
+        let spilling = used
+            .iter()
+            .filter(|&(&d, &bytes)| gpus.list.get(usize::from(d)).is_none_or(|g| bytes + exported(d) > g.budget));
         spilling.fold(Bytes::ZERO, |sum, (_, &bytes)| sum + bytes)
     };
     let before = on_host(&used);
@@ -171,6 +173,13 @@ pub fn tell_again(first: &dyn Fn()) {
     }
     drop(registry);
     pt::tell_again(&active, ring);
+}
+
+/// The allocation around `at`, and its device, if we made it managed where the program had asked for memory of a device.
+pub fn made_by_us(at: DevAddr) -> Option<(AddrRange, DeviceId)> {
+    let registry = registry();
+    let (_, found) = registry.live.range(..=at).next_back()?;
+    (found.range.contains(at) && found.contents != Contents::Program).then_some((found.range, found.device))
 }
 
 /// PyTorch's allocator hands out memory at `at`: the allocation it is in, if that is news and its contents can be followed.

@@ -7,12 +7,12 @@
 //! compiled for per-thread default streams calls: stream 0 means another stream there.
 
 use crate::abi::{
-    Dev, DevPtr, Dim3, DriverLaunchConfig, Extent, PitchedPtr, PoolProperties, Ptr, RuntimeLaunchConfig, Status,
-    TorchDevice,
+    Dev, DevPtr, Dim3, DriverLaunchConfig, Extent, IpcHandle, PitchedPtr, PoolProperties, Ptr, RuntimeLaunchConfig,
+    Status, TorchDevice,
 };
 use crate::interpose::{Entry, interpose};
 use crate::pools::hooks as pools;
-use crate::{alloc, contexts, doors, idle, kept, launch, names, ops, pointers, pt, query, record};
+use crate::{alloc, contexts, doors, idle, ipc, kept, launch, names, ops, pointers, pt, query, record};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 pub mod copies;
@@ -134,14 +134,21 @@ interpose! {
 
     /// Expandable segments: virtual memory management is never managed memory.
     watch Cuda 10020 cuMemCreate(out: *mut u64, bytes: usize, prop: Ptr, flags: u64) -> Status [GONE] => kept::Vmm;
-    /// Managed memory cannot be exported to another process; the failure is explained.
-    watch Cudart 0 cudaIpcGetMemHandle(handle: Ptr, ptr: DevPtr) -> Status [GONE] => kept::Ipc;
-    /// As above, driver door.
-    watch Cuda 4010 cuIpcGetMemHandle(handle: Ptr, ptr: DevPtr) -> Status [GONE] => kept::Ipc;
     /// Takes all memory and every context away under us: the end of our help.
     watch Cudart 0 cudaDeviceReset() -> Status [GONE] => kept::Reset;
     /// As above, driver door.
     watch Cuda 11000 cuDevicePrimaryCtxReset_v2(device: Dev) -> Status [GONE] => kept::DriverReset;
+
+    // Memory of other processes: managed memory cannot be exported. The runtime's functions come through here
+
+    /// At its export managed memory becomes memory of its device.
+    replace Cuda 4010 cuIpcGetMemHandle(handle: *mut IpcHandle, ptr: DevPtr) -> Status [GONE] => ipc::GetMemHandle;
+    /// Handles of ours are opened by us.
+    replace Cuda 4010 cuIpcOpenMemHandle(out: *mut DevPtr, handle: IpcHandle, flags: c_uint) -> Status [GONE] => ipc::OpenMemHandle;
+    /// As above.
+    replace Cuda 11000 cuIpcOpenMemHandle_v2(out: *mut DevPtr, handle: IpcHandle, flags: c_uint) -> Status [GONE] => ipc::OpenMemHandle;
+    /// What was opened by us.
+    free Cuda 4010 cuIpcCloseMemHandle(ptr: DevPtr) -> Status [GONE] => ipc::CloseMemHandle;
 
     // What the program is told about memory: one story
 

@@ -19,6 +19,7 @@ pub mod calm;
 pub mod desk;
 #[cfg(not(loom))]
 pub mod embedded;
+pub mod exports;
 pub mod gate;
 pub mod inbox;
 pub mod invalidation;

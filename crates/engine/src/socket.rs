@@ -9,6 +9,7 @@
 
 mod client;
 
+use crate::exports;
 use client::{Client, refusal};
 use deepum_protocol::status::{Request, Status, Wanted};
 use nix::errno::Errno;
@@ -34,7 +35,7 @@ pub const LINE: usize = 4096;
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Makes sure that `folder` is ours alone.
-fn secure(folder: &Path) -> io::Result<()> {
+pub(crate) fn secure(folder: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(e),
         _ => {}
@@ -55,11 +56,14 @@ fn secure(folder: &Path) -> io::Result<()> {
 }
 
 /// Removes what processes left that are no more: those killed have nobody to do it.
-fn sweep(folder: &Path) {
+pub(crate) fn sweep(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_suffix(".sock")).and_then(|pid| pid.parse::<i32>().ok());
+        let stem = |name: &'_ str| {
+            name.strip_suffix(".sock").or_else(|| name.strip_suffix(exports::SUFFIX)).map(str::to_owned)
+        };
+        let pid = name.to_str().and_then(stem).and_then(|pid| pid.parse::<i32>().ok());
         let gone = |pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
         if pid.filter(|pid| *pid > 0).is_some_and(gone) {
             let _ = fs::remove_file(entry.path());

@@ -101,6 +101,11 @@ impl InFlight<'_> {
         }
     }
 
+    /// Whether any thread is in a call whose operation the driver may not have yet.
+    pub fn any_in_call(&self) -> bool {
+        self.slots().any(|(_, word)| word.load(Ordering::Acquire) & IN_CALL != 0)
+    }
+
     /// Whether some operation could not be followed.
     pub fn is_blind(&self) -> bool {
         self.blind.load(Ordering::Relaxed) != 0

@@ -241,6 +241,21 @@ fn what_no_progress_write_follows_is_asked_about_when_the_driver_has_it() {
 }
 
 #[test]
+fn whether_any_thread_is_in_a_call_is_seen_of_every_slot() {
+    let b = Bench::new();
+    let (one, two) = (StreamSlot(0), StreamSlot(1));
+    assert!(!b.streams.any_in_call());
+    b.streams.claim(one, one);
+    b.streams.claim(two, one);
+    b.streams.issue(one, LaunchSeq(1));
+    let before = b.streams.issue(two, LaunchSeq(2));
+    b.streams.given(one, LaunchSeq(1), true);
+    assert!(b.streams.any_in_call(), "the other is");
+    b.streams.refused(two, before);
+    assert!(!b.streams.any_in_call());
+}
+
+#[test]
 fn an_operation_that_begins_inside_another_is_not_trusted() {
     let b = Bench::new();
     let slot = StreamSlot(0);

@@ -4,11 +4,11 @@ use super::{Outcome, Stream, allocate, forget, free_or_leave, give_back, idle, o
 use crate::abi::{DevPtr, OUT_OF_MEMORY, PoolProperties, Ptr, SUCCESS, Status};
 use crate::alloc::{self, Door};
 use crate::launch::Default;
-use crate::link;
 use crate::pools::order::Free as Number;
 use crate::real::genuine;
 use crate::record::Waiting;
 use crate::registry::Released;
+use crate::{ipc, link};
 use deepum_core::units::{Bytes, DeviceId};
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_uint, c_void};
@@ -99,8 +99,11 @@ fn wrong(at: DevPtr) -> DevPtr {
 pub struct Free;
 
 impl Free {
-    /// A block of ours.
+    /// A block of ours, or exported memory.
     pub unsafe fn ours(real: unsafe extern "C-unwind" fn(DevPtr) -> Status, at: DevPtr) -> Option<Status> {
+        if let Some(freed) = ipc::free(at) {
+            return Some(freed);
+        }
         let freed = owns(at).then(|| free_or_leave(at, None))?;
         // SAFETY: an address that the driver did not hand out is refused.
         Some(freed.filter(|&status| status == SUCCESS).unwrap_or_else(|| unsafe { real(wrong(at)) }))
@@ -126,6 +129,9 @@ impl<S: Default> FreeAsync<S> {
         at: DevPtr,
         stream: Ptr,
     ) -> Option<Status> {
+        if let Some(freed) = ipc::free(at) {
+            return Some(freed);
+        }
         let freed = owns(at).then(|| free_or_leave(at, Some((stream, S::PER_THREAD))))?;
         // SAFETY: as above.
         Some(freed.filter(|&status| status == SUCCESS).unwrap_or_else(|| unsafe { real(wrong(at), stream) }))

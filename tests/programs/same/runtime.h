@@ -11,6 +11,7 @@ typedef struct { int kind, device; void *on_device, *on_host; long reserved[8]; 
 typedef struct { int id; char pad[4]; union { char bytes[64]; unsigned numbers[16]; int number; } value; } launch_attribute;
 typedef struct { dim3 grid, block; size_t shared; stream_t stream; launch_attribute *attributes; unsigned count; } launch_config;
 typedef struct { int kind, id; } place; // kind 1: a GPU, 2: the host
+typedef struct { char bytes[64]; } ipc_handle;
 
 int cudaGetDevice(int *), cudaSetDevice(int), cudaGetDeviceCount(int *), cudaDeviceReset(void), cudaMemGetInfo(size_t *, size_t *);
 int cudaMalloc3D(pitched *, extent3), cudaHostAlloc(void **, size_t, unsigned), cudaHostRegister(void *, size_t, unsigned);
@@ -20,12 +21,15 @@ int cudaMemcpy2DAsync(void *, size_t, const void *, size_t, size_t, size_t, int,
 int cudaMemcpyPeer(void *, int, const void *, int, size_t), cudaMemcpyPeerAsync(void *, int, const void *, int, size_t, stream_t);
 int cudaDeviceCanAccessPeer(int *, int, int), cudaDeviceEnablePeerAccess(int, unsigned), cudaStreamQuery(stream_t);
 int cudaEventCreate(event_t *), cudaEventElapsedTime(float *, event_t, event_t), cudaDeviceGetAttribute(int *, int, int);
-int cudaStreamAddCallback(stream_t, void (*)(stream_t, int, void *), void *, unsigned), cudaIpcGetMemHandle(void *, void *);
+int cudaStreamAddCallback(stream_t, void (*)(stream_t, int, void *), void *, unsigned), cudaIpcGetMemHandle(ipc_handle *, void *);
+int cudaIpcOpenMemHandle(void **, ipc_handle, unsigned), cudaIpcCloseMemHandle(void *), cudaIpcGetEventHandle(ipc_handle *, event_t);
+int cudaIpcOpenEventHandle(event_t *, ipc_handle);
 int cudaMemRangeGetAttribute(void *, size_t, int, const void *, size_t), cudaDriverGetVersion(int *), cudaMallocAsync(void **, size_t, stream_t);
 int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, stream_t), cudaLaunchKernelExC(const launch_config *, const void *, void **);
 int cudaLaunchCooperativeKernel(const void *, dim3, dim3, void **, size_t, stream_t);
 const char *cudaGetErrorName(int);
 
+enum { LAZY_PEER_ACCESS = 1, INTERPROCESS = 4 };
 enum { FILL_KERNEL, COPY_KERNEL, SCALE_KERNEL };
 
 // What `n` floats on the device are, once all that was issued is done.

@@ -69,7 +69,7 @@ int main(void) {
     WRONG(cudaLaunchKernel(kernel_symbol(FILL_KERNEL), (dim3){0, 1, 1}, (dim3){1, 1, 1}, none, 0, NULL));
     WRONG(cudaLaunchKernel(kernel_symbol(FILL_KERNEL), (dim3){1, 1, 1}, (dim3){4096, 1, 1}, none, 0, NULL));
     WRONG(cudaLaunchKernel(kernel_symbol(FILL_KERNEL), (dim3){1, 1, 1}, (dim3){1, 1, 1}, none, (size_t)1 << 30, NULL));
-    WRONG(cudaIpcGetMemHandle(host, bad));
+    WRONG(cudaIpcGetMemHandle((ipc_handle *)host, bad));
     // An error that was there before stays through good calls that make memory and launch.
     WRONG(cudaFree(bad));
     say("error %d\n", cudaFree(bad));

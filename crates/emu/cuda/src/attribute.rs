@@ -89,7 +89,8 @@ pub fn value(machine: &Machine, device: DeviceId, number: i32) -> Option<i32> {
         99 => 1,                                    // HOST_REGISTER_SUPPORTED
         100 | 101 => 0,     // PAGEABLE_..._HOST_PAGE_TABLES, DIRECT_MANAGED_MEM_ACCESS_FROM_HOST
         102 => 1,           // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-        103..=105 => 0,     // and its handle types: exports are refused
+        103 => 1,           // and its HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
+        104 | 105 => 0,     // handle types of Windows
         106 => 32,          // MAX_BLOCKS_PER_MULTIPROCESSOR
         107 | 108 => 0,     // GENERIC_COMPRESSION, MAX_PERSISTING_L2_CACHE_SIZE
         109 => 134_213_632, // MAX_ACCESS_POLICY_WINDOW_SIZE
@@ -101,7 +102,8 @@ pub fn value(machine: &Machine, device: DeviceId, number: i32) -> Option<i32> {
         115 => 1,           // MEMORY_POOLS_SUPPORTED
         116..=121 => 0,     // RDMA, handle types of pools, clusters, deferred mapping: refused
         122 | 123 => 1,     // CAN_USE_64_BIT_STREAM_MEM_OPS, CAN_USE_STREAM_WAIT_VALUE_NOR
-        124 | 125 => 0,     // DMA_BUF_SUPPORTED, IPC_EVENT_SUPPORTED: refused
+        124 => 0,           // DMA_BUF_SUPPORTED: refused
+        125 => 1,           // IPC_EVENT_SUPPORTED
         126 => 1,           // MEM_SYNC_DOMAIN_COUNT
         127 | 128 => 0,     // TENSOR_MAP_ACCESS_SUPPORTED, HANDLE_TYPE_FABRIC_SUPPORTED
         129 => 1,           // UNIFIED_FUNCTION_POINTERS

@@ -27,15 +27,14 @@ fn record(event: Event, stream: Stream, flags: c_uint) -> CuResult {
 
 api! {
     fn cuEventCreate(out: Out<Event>, flags: c_uint) {
-        if flags & INTERPROCESS != 0 {
-            return Err(CuError::NotSupported);
-        }
-        if flags > 7 {
+        let shared = flags & INTERPROCESS != 0;
+        // Other processes' events take no time (driver API reference, cuEventCreate).
+        if flags > 7 || shared && flags & DISABLE_TIMING == 0 {
             return Err(CuError::InvalidValue);
         }
         let id = machine()?.call(Cost::Call, |call| {
             let device = current::device(call)?;
-            Ok(call.state.events.create(device, flags & DISABLE_TIMING == 0))
+            Ok(call.state.events.create(device, flags & DISABLE_TIMING == 0, shared))
         })?;
         out.put(Event::of(id))
     }

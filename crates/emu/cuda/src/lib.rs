@@ -7,7 +7,7 @@
 //! Rules: a function answers `CUDA_SUCCESS` only if it had the effect it promises; output pointers are written or the
 //! call fails; nothing unwinds into C; `cuInit` and `cuDriverGetVersion` read the environment, nothing else does.
 //!
-//! Refused: contexts other than the primary ones, nodes of graphs that allocate, free, signal or decide, IPC, external memory and semaphores, textures,
+//! Refused: contexts other than the primary ones, nodes of graphs that allocate, free, signal or decide, external memory and semaphores, textures,
 //! surfaces and arrays, multicast, green contexts, the JIT linker, private export tables.
 
 mod attribute;
@@ -23,6 +23,7 @@ mod exec;
 mod graph;
 mod handle;
 mod init;
+mod ipc;
 mod launch;
 mod log;
 mod managed;

@@ -64,9 +64,10 @@ fn attribute(number: c_int, pointer: u64, (found, pool): &Found) -> CuResult<u64
         13 => 1,                                                    // MAPPED
         16 => 3,                                                    // ACCESS_FLAGS: read and write
         17 => pool.map_or(0, |pool| MemoryPool::of(pool).0 as u64), // MEMPOOL_HANDLE
-        // SYNC_MEMOPS, IS_LEGACY_CUDA_IPC_CAPABLE, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE,
+        10 => u64::from(found.kind == Kind::Device),                // IS_LEGACY_CUDA_IPC_CAPABLE
+        // SYNC_MEMOPS, ALLOWED_HANDLE_TYPES, IS_GPU_DIRECT_RDMA_CAPABLE,
         // IS_HW_DECOMPRESS_CAPABLE: none of it.
-        6 | 10 | 14 | 15 | 21 => 0,
+        6 | 14 | 15 | 21 => 0,
         _ => return Err(CuError::InvalidValue),
     })
 }

@@ -45,6 +45,7 @@ const SINCE: &[(&str, i32)] = &[
     ("cuGraphNodeGetDependencies_v2", 12_030),
     ("cuGraphNodeGetDependentNodes_v2", 12_030),
     ("cuGraphRemoveDependencies_v2", 12_030),
+    ("cuIpcOpenMemHandle_v2", 11_000),
     ("cuLinkAddData_v2", 6050),
     ("cuLinkAddFile_v2", 6050),
     ("cuLinkCreate_v2", 6050),

@@ -1,7 +1,7 @@
-//! Virtual memory management, of one device's own memory. Exports to other processes are refused, not that a program asks for memory that could be
-//! exported by a file descriptor: PyTorch always does.
+//! Virtual memory management, of one device's own memory. Memory goes to other processes by a file descriptor, in no other way.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use deepum_core::units::{Bytes, DevAddr, UmBlock};
 use deepum_emu_device::error::{CuError, CuResult};
@@ -28,6 +28,9 @@ pub struct Properties {
 }
 const _: () = assert!(size_of::<Properties>() == 32);
 
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+const FILE: c_int = 1;
+
 impl Properties {
     /// Pinned memory of a device, plain but for a handle that may be a file descriptor.
     fn check(self) -> CuResult<deepum_core::units::DeviceId> {
@@ -36,7 +39,7 @@ impl Properties {
         if self.handles == FABRIC {
             return Err(CuError::NotPermitted);
         }
-        let plain = self.kind == 1 && matches!(self.handles, 0 | 1);
+        let plain = self.kind == 1 && matches!(self.handles, 0 | FILE);
         if !plain || self.compression != 0 || self.rdma != 0 || self.usage != 0 {
             return Err(CuError::NotSupported);
         }
@@ -54,12 +57,12 @@ api! {
         out.put(size(UmBlock::SIZE))
     }
 
-    /// Where the program would like the addresses to be is a wish that is never met.
-    fn cuMemAddressReserve(out: Out<u64>, bytes: usize, align: usize, _wish: u64, flags: u64) {
+    fn cuMemAddressReserve(out: Out<u64>, bytes: usize, align: usize, wish: u64, flags: u64) {
         if flags != 0 {
             return Err(CuError::InvalidValue);
         }
-        out.put(machine()?.call(Cost::Call, |call| call.reserve(Bytes(bytes as u64), align as u64))?.0)
+        let wish = Some(DevAddr(wish)).filter(|wish| wish.0 != 0);
+        out.put(machine()?.call(Cost::Call, |call| call.reserve(Bytes(bytes as u64), align as u64, wish))?.0)
     }
 
     fn cuMemAddressFree(start: u64, bytes: usize) {
@@ -67,12 +70,38 @@ api! {
     }
 
     fn cuMemCreate(out: Out<Physical>, bytes: usize, properties: In<Properties>, flags: u64) {
-        let of = properties.get()?.check()?;
+        let properties = properties.get()?;
+        let of = properties.check()?;
         if flags != 0 {
             return Err(CuError::InvalidValue);
         }
-        let made = machine()?.call(Cost::Call, |call| call.make_physical(of, Bytes(bytes as u64)))?;
+        let exportable = properties.handles == FILE;
+        let made = machine()?.call(Cost::Call, |call| call.make_physical(of, Bytes(bytes as u64), exportable))?;
         out.put(Physical::of(made))
+    }
+
+    fn cuMemExportToShareableHandle(out: Out<c_int>, memory: Physical, kind: c_int, flags: u64) {
+        let id = memory.get().map_err(|_| CuError::InvalidValue)?;
+        if flags != 0 || out.is_none() {
+            return Err(CuError::InvalidValue);
+        }
+        if kind != FILE {
+            return Err(CuError::NotSupported);
+        }
+        // Asked for by threads that no turn of the program's decides, so it takes no time.
+        out.put(machine()?.call(Cost::Free, |call| call.export_physical(id))?.into_raw_fd())
+    }
+
+    /// The descriptor is in the place of a pointer.
+    fn cuMemImportFromShareableHandle(out: Out<Physical>, shared: *mut c_void, kind: c_int) {
+        let file = c_int::try_from(shared as usize).ok().filter(|&file| file >= 0).ok_or(CuError::InvalidValue)?;
+        if kind != FILE {
+            return Err(CuError::NotSupported);
+        }
+        // SAFETY: a number that is not negative; whether it is an open descriptor, and of what, is looked at, and the program promises not
+        // to close it during the call.
+        let file = unsafe { BorrowedFd::borrow_raw(file) };
+        out.put(Physical::of(machine()?.call(Cost::Call, |call| call.import_physical(file))?))
     }
 
     fn cuMemRelease(memory: Physical) {

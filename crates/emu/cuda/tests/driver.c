@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 typedef int R;
+typedef struct { char bytes[64]; } ipc_handle;
 typedef uint64_t Ptr;
 typedef void *H;
 typedef R (*GetProc)(const char *, void **, int, uint64_t, int *);
@@ -497,12 +498,26 @@ static void streams(void) {
     F(R, cuMemHostAlloc, 2020, void **, size_t, unsigned);
     F(R, cuMemAlloc, 3020, Ptr *, size_t);
     F(R, cuLaunchKernel, 4000, H, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, H, void **, void **);
+    F(R, cuIpcGetEventHandle, 4010, ipc_handle *, H);
+    F(R, cuIpcOpenEventHandle, 4010, H *, ipc_handle);
+    F(R, cuMemHostRegister, 6050, void *, size_t, unsigned);
+    ipc_handle handle;
     H stream, a, b, untimed;
     OK(cuStreamCreate(&stream, 1));
     OK(cuEventCreate(&a, 0));
     OK(cuEventCreate(&b, 0));
     OK(cuEventCreate(&untimed, 2));
-    CHECK(cuEventCreate(&b, 4) == 801);
+    /* For other processes: takes no time. Registers of other devices are not to be had. */
+    CHECK(cuEventCreate(&b, 4) == 1 && cuIpcGetEventHandle(&handle, a) == 400);
+    OK(cuEventCreate(&b, 6));
+    OK(cuEventRecord(b, 0));
+    OK(cuEventQuery(b)); /* over when the record returns */
+    OK(cuIpcGetEventHandle(&handle, b));
+    CHECK(cuIpcOpenEventHandle(&b, handle) == 201);
+    handle.bytes[0] ^= 1;
+    CHECK(cuIpcOpenEventHandle(&b, handle) == 400);
+    CHECK(cuMemHostRegister(&handle, sizeof handle, 4) == 801);
+    OK(cuEventCreate(&b, 0));
     OK(cuEventQuery(a));
     Ptr x;
     OK(cuMemAlloc(&x, 64 << 20));
@@ -765,7 +780,7 @@ static void mappings(void) {
     OK(cuDeviceGetAttribute(&value, 102, 0));
     CHECK(value == 1);
     OK(cuDeviceGetAttribute(&value, 103, 0));
-    CHECK(value == 0);
+    CHECK(value == 1);
     OK(cuMemGetAllocationGranularity(&granularity, &properties, 0));
     CHECK(granularity == unit && cuMemGetAllocationGranularity(&granularity, &properties, 2) == 1);
     OK(cuMemGetInfo(&all, &total));
@@ -786,7 +801,7 @@ static void mappings(void) {
     OK(cuMemCreate(&b, unit, &properties, 0));
     CHECK(cuMemCreate(&c, all, &properties, 0) == 2);
     OK(cuMemGetInfo(&left, &total));
-    CHECK(all - left == 3 * unit && cuMemExportToShareableHandle(&value, a, 1, 0) == 801);
+    CHECK(all - left == 3 * unit && cuMemExportToShareableHandle(&value, a, 8, 0) == 801 && cuMemExportToShareableHandle(&value, a, 1, 1) == 1);
     CHECK(cuMemMap(at, 4 * unit, 0, a, 0) == 1 && cuMemMap(at, unit, 0, a, 0) == 801 && cuMemMap(other, 2 * unit, 0, a, 0) == 1);
     OK(cuMemMap(at + unit, 2 * unit, 0, a, 0));
     CHECK(cuMemMap(at + 2 * unit, unit, 0, b, 0) == 1 && cuMemMap(other, 2 * unit, 0, a, 0) == 1);
@@ -828,6 +843,99 @@ static void mappings(void) {
     OK(cuMemCreate(&c, unit, &properties, 0));
     OK(cuMemMap(other, unit, 0, c, 0));
     OK(cuMemSetAccess(other, unit, &access, 1));
+}
+
+/* Memory that goes to other processes, and comes back here; and places that a program wishes for. */
+static void exports(void) {
+    start();
+    F(R, cuMemAddressReserve, 10020, Ptr *, size_t, size_t, Ptr, uint64_t);
+    F(R, cuMemAddressFree, 10020, Ptr, size_t);
+    F(R, cuMemCreate, 10020, H *, size_t, memory_properties *, uint64_t);
+    F(R, cuMemRelease, 10020, H);
+    F(R, cuMemMap, 10020, Ptr, size_t, size_t, H, uint64_t);
+    F(R, cuMemUnmap, 10020, Ptr, size_t);
+    F(R, cuMemSetAccess, 10020, Ptr, size_t, pool_access *, size_t);
+    F(R, cuMemExportToShareableHandle, 10020, void *, H, int, uint64_t);
+    F(R, cuMemImportFromShareableHandle, 10020, H *, void *, int);
+    F(R, cuMemGetInfo, 3020, size_t *, size_t *);
+    F(R, cuMemAlloc, 3020, Ptr *, size_t);
+    F(R, cuMemAllocManaged, 6000, Ptr *, size_t, unsigned);
+    F(R, cuMemFree, 3020, Ptr);
+    F(R, cuMemsetD8, 3020, Ptr, unsigned char, size_t);
+    F(R, cuMemcpyDtoH, 3020, void *, Ptr, size_t);
+    F(R, cuIpcGetMemHandle, 4010, ipc_handle *, Ptr);
+    F(R, cuIpcOpenMemHandle, 11000, Ptr *, ipc_handle, unsigned);
+    F(R, cuIpcCloseMemHandle, 4010, Ptr);
+    const size_t unit = 2 << 20;
+    memory_properties properties = {1, 1, 1, 0, 0, 0, 0, 0, {0}};
+    pool_access access = {1, 0, 3};
+    size_t all, left, total;
+    unsigned char bytes[2];
+    int file, again;
+    Ptr at, other, managed;
+    H a, b;
+    /* A place is given if it is free, also where managed memory was. */
+    OK(cuMemAllocManaged(&managed, unit, 1));
+    OK(cuMemAddressReserve(&other, unit, 0, managed, 0));
+    CHECK(other != managed);
+    OK(cuMemFree(managed));
+    OK(cuMemAddressReserve(&at, unit, 0, managed, 0));
+    CHECK(at == managed);
+    OK(cuMemAllocManaged(&managed, unit, 1));
+    CHECK(at != managed);
+    OK(cuMemGetInfo(&all, &total));
+    OK(cuMemCreate(&a, unit, &properties, 0));
+    OK(cuMemMap(at, unit, 0, a, 0));
+    OK(cuMemSetAccess(at, unit, &access, 1));
+    OK(cuMemsetD8(at, 5, unit));
+    OK(cuMemExportToShareableHandle(&file, a, 1, 0));
+    OK(cuMemExportToShareableHandle(&again, a, 1, 0));
+    CHECK(file != again);
+    /* What was exported keeps its contents where it is mapped nowhere, and is seen by all who have it. */
+    OK(cuMemUnmap(at, unit));
+    OK(cuMemImportFromShareableHandle(&b, (void *)(long)file, 1));
+    CHECK(cuMemImportFromShareableHandle(&b, (void *)(long)file, 8) == 801);
+    OK(cuMemMap(at, unit, 0, a, 0));
+    OK(cuMemMap(other, unit, 0, b, 0));
+    OK(cuMemSetAccess(at, unit, &access, 1));
+    OK(cuMemSetAccess(other, unit, &access, 1));
+    OK(cuMemcpyDtoH(bytes, other + unit - 1, 1));
+    CHECK(bytes[0] == 5);
+    OK(cuMemsetD8(other, 6, 1));
+    OK(cuMemcpyDtoH(bytes, at, 2));
+    CHECK(bytes[0] == 6 && bytes[1] == 5);
+    /* It counts where it was made, once. */
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(all - left == unit);
+    OK(cuMemRelease(a));
+    OK(cuMemUnmap(at, unit));
+    OK(cuMemGetInfo(&left, &total));
+    CHECK(left == all);
+    OK(cuMemcpyDtoH(bytes, other, 2));
+    CHECK(bytes[0] == 6 && bytes[1] == 5);
+    CHECK(ftruncate(file, 0) != 0); /* nobody takes pages away */
+    OK(cuMemRelease(b));
+    OK(cuMemUnmap(other, unit));
+    OK(cuMemAddressFree(at, unit));
+    OK(cuMemAddressFree(other, unit));
+    /* What is no memory, and what cannot be exported. */
+    FILE *none = tmpfile();
+    CHECK(none && cuMemImportFromShareableHandle(&b, (void *)(long)fileno(none), 1) == 1);
+    CHECK(cuMemImportFromShareableHandle(&b, (void *)(long)-1, 1) == 1 && cuMemImportFromShareableHandle(&b, (void *)999999L, 1) == 1);
+    properties.handles = 0;
+    OK(cuMemCreate(&a, unit, &properties, 0));
+    CHECK(cuMemExportToShareableHandle(&file, a, 1, 0) == 1);
+    /* Handles are of memory of a device; here they are not opened. */
+    ipc_handle handle;
+    OK(cuMemAlloc(&at, 5000));
+    OK(cuIpcGetMemHandle(&handle, at + 17));
+    CHECK(cuIpcGetMemHandle(&handle, managed) == 1 && cuIpcGetMemHandle(&handle, 4096) == 1);
+    CHECK(cuIpcOpenMemHandle(&other, handle, 1) == 201 && cuIpcOpenMemHandle(&other, handle, 0) == 1);
+    handle.bytes[0] ^= 1;
+    CHECK(cuIpcOpenMemHandle(&other, handle, 1) == 400 && cuIpcCloseMemHandle(at) == 1);
+    OK(cuMemsetD8(at, 1, 5000));
+    OK(cuMemcpyDtoH(bytes, at + 4998, 2));
+    CHECK(bytes[0] == 1 && bytes[1] == 1);
 }
 
 static void *thread(void *context) {
@@ -887,7 +995,7 @@ int main(int argc, char **argv) {
     struct { const char *name; void (*run)(void); } cases[] = {
         {"devices", devices}, {"proc_address", proc_address}, {"launches", launches}, {"cooperative", cooperative}, {"killed", killed}, {"contexts", contexts},
         {"copies", copies}, {"ranges", ranges}, {"pointers", pointers}, {"pools", pools}, {"mappings", mappings},
-        {"streams", streams}, {"threads", threads}, {"forks", forks}, {"refused", refused},
+        {"streams", streams}, {"exports", exports}, {"threads", threads}, {"forks", forks}, {"refused", refused},
     };
     for (unsigned i = 0; i < sizeof cases / sizeof *cases; i++)
         if (!strcmp(cases[i].name, argv[2])) { cases[i].run(); return 0; }

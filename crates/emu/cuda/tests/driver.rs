@@ -69,6 +69,7 @@ cases! {
     pointers with "v100-32g";
     pools with "v100-32g:devices=2,memory=1GiB";
     mappings with "v100-32g:devices=2,memory=1GiB,data=1";
+    exports with "v100-32g:memory=1GiB,data=1";
     streams with "v100-32g";
     threads with "v100-32g";
     forks with "v100-32g";
@@ -134,7 +135,7 @@ fn logged(case: &str, emu: &str) -> (ExitStatus, FlightLog) {
     (ended, FlightLog::open(&path).expect("a log"))
 }
 
-/// Of the whole function (arrays) and of what is asked of one (an event between processes) alike.
+/// Of the whole function (arrays) and of what is asked of one (registers of another device) alike.
 #[test]
 fn every_refused_call_is_counted_once() {
     let (ended, log) = logged("streams", "v100-32g");

@@ -7,6 +7,7 @@ mod device;
 mod event;
 mod function;
 mod graph;
+mod ipc;
 mod launch;
 mod library;
 mod memory;

@@ -7,7 +7,7 @@
 //! A function the driver does not have is an ordinary condition: the runtime functions that need it are refused by its name.
 
 use crate::error::{Error, Result, Status, check, say, unsupported};
-use crate::layout::{Copy2d, DriverLaunchConfig, Handle, Location, Stream};
+use crate::layout::{Copy2d, DriverLaunchConfig, Handle, IpcHandle, Location, Stream};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
@@ -165,6 +165,12 @@ driver_functions! {
     cuGraphRetainUserObject 11030 (Handle, Handle, c_uint, c_uint);
 
     cuLaunchHostFunc 10000 (Stream, *const c_void, *mut c_void);
+
+    cuIpcGetMemHandle 4010 (*mut c_void, *mut c_void);
+    cuIpcOpenMemHandle 11000 (*mut *mut c_void, IpcHandle, c_uint);
+    cuIpcCloseMemHandle 4010 (*mut c_void);
+    cuIpcGetEventHandle 4010 (*mut c_void, Handle);
+    cuIpcOpenEventHandle 4010 (*mut Handle, IpcHandle);
 
     cuEventCreate 2000 (*mut Handle, c_uint);
     cuEventDestroy 4000 (Handle);

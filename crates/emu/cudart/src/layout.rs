@@ -5,6 +5,11 @@ use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 use std::ptr::null_mut;
 
+/// `cudaIpcMemHandle_t`, `cudaIpcEventHandle_t`: the driver's, handed on as it is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct IpcHandle([u8; 64]);
+
 /// An opaque handle of the driver: context, event, library, kernel. Never dereferenced here.
 pub type Handle = *mut c_void;
 

@@ -17,7 +17,7 @@
 //! Per-thread default streams: the `_ptsz` twins pass stream 0 on as the driver's per-thread stream, which the driver defines as
 //! the same thing.
 //!
-//! Not here: graphs made node by node, memory pools and stream-ordered allocation, IPC, arrays and textures, addresses of variables,
+//! Not here: graphs made node by node, memory pools and stream-ordered allocation, arrays and textures, addresses of variables,
 //! clusters. Each such function that PyTorch imports is refused by name (`crates/emu/refuse.rs`).
 
 // The vendor's names are the interface: functions, and the fields of structures that programs read.

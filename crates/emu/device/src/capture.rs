@@ -21,6 +21,7 @@ use deepum_core::units::DeviceId;
 use crate::error::{CuError, CuResult};
 use crate::graph::{GraphId, NodeId, Task};
 use crate::machine::Call;
+use crate::run::Until;
 use crate::stream::{Flavour, Mark, StreamId};
 use crate::work::Work;
 
@@ -316,6 +317,10 @@ impl Call<'_> {
         if !self.captures(stream)? {
             let mark = self.queue(stream, &[], Work::Record(event))?;
             self.recorded(event, mark);
+            // Other processes, whose clocks are their own, are to find it over.
+            if self.state.events.get(event)?.shared {
+                self.run(Until::Reached(mark))?;
+            }
             return Ok(());
         }
         if external {

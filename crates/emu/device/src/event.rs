@@ -14,6 +14,8 @@ pub struct Event {
     pub device: DeviceId,
     /// Whether it takes the time.
     pub timing: bool,
+    /// Whether other processes may have it, too ([`crate::ipc`]).
+    pub shared: bool,
     /// Behind which work it was last recorded; none before the first record.
     pub mark: Option<Mark>,
     /// When the last record that was reached was reached.
@@ -29,9 +31,9 @@ pub struct Events {
 
 impl Events {
     /// A new event of `device`.
-    pub fn create(&mut self, device: DeviceId, timing: bool) -> u32 {
+    pub fn create(&mut self, device: DeviceId, timing: bool, shared: bool) -> u32 {
         self.next += 1;
-        self.live.insert(self.next, Event { device, timing, mark: None, at: Nanos::ZERO });
+        self.live.insert(self.next, Event { device, timing, shared, mark: None, at: Nanos::ZERO });
         self.next
     }
 

@@ -7,7 +7,7 @@
 //!                       ▲                          │ notices, progress words, launches
 //!                       └── engine's commands (hands) ◄── pace: stand still until the engine has settled
 //!
-//! Where to look: [`machine`] who may touch what when; [`state`] what there is; [`run`] the event loop; [`stream`] order; [`space`] addresses; [`pool`] stream-ordered memory; [`vmm`] addresses that a program maps itself;
+//! Where to look: [`machine`] who may touch what when; [`state`] what there is; [`run`] the event loop; [`stream`] order; [`space`] addresses; [`pool`] stream-ordered memory; [`vmm`] addresses that a program maps itself; [`ipc`] what other processes have;
 //! [`bytes`] real bytes; [`results`] what kernels leave; [`pace`] the engine; [`watch`] who records; [`truth`] what kernels touch; [`fatbin`] what is in an image;
 //! [`capture`] and [`graph`] CUDA graphs; [`log`] the flight log; [`config`] `DEEPUM_EMU`.
 //!
@@ -15,7 +15,7 @@
 //! never comes from the shim's records; nothing here calls CUDA.
 //!
 //! Not modelled: the program's processor touching managed memory directly (copies through CUDA calls are); concurrent
-//! kernels, also of one graph; IPC. The driver API refuses those by name.
+//! kernels, also of one graph. The driver API refuses those by name.
 
 pub mod bytes;
 pub mod capture;
@@ -27,6 +27,7 @@ pub mod event;
 pub mod fatbin;
 pub mod graph;
 pub mod hands;
+pub mod ipc;
 pub mod kernel;
 pub mod launch;
 pub mod log;

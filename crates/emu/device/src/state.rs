@@ -14,6 +14,7 @@ use crate::event::Events;
 use crate::graph::Graphs;
 use crate::graph::launch::OpenLaunches;
 use crate::hands::Hands;
+use crate::ipc::Opened;
 use crate::kernel::Modules;
 use crate::log::{LogWriter, Totals};
 use crate::machine::NoticeSink;
@@ -59,6 +60,8 @@ pub struct State {
     pub pools: Pools,
     /// Virtual memory management.
     pub vmm: Vmm,
+    /// What of other processes is open here.
+    pub opened: Opened,
     /// Events.
     pub events: Events,
     /// Captures in progress.
@@ -130,6 +133,7 @@ impl State {
             running: Vec::new(),
             pools: Pools::new(config.devices),
             vmm: Vmm::default(),
+            opened: Opened::default(),
             events: Events::default(),
             captures: Captures::default(),
             graphs: Graphs::default(),

@@ -1,23 +1,31 @@
 //! Virtual memory management: addresses that a program reserves, and memory that it makes and maps there.
 //!
-//! Memory counts as device memory from when it is made until it is neither held by its handle nor mapped. It is mapped whole, at one place,
-//! once: more is refused. Until the program grants its device access, the addresses are nobody's, so that copies to them fail.
+//! Memory counts as device memory from when it is made until it is neither held by its handle nor mapped. It is mapped whole, at one place
+//! at a time: more is refused. Until the program grants its device access, the addresses are nobody's, so that copies to them fail.
+//!
+//! Memory that was exported lies in a file ([`crate::space::shared`]), and keeps its contents while it is mapped nowhere; of other memory nothing
+//! would be left, so it is mapped once. What another process made counts as memory there, not here.
+//!
+//! A place that the program wishes for is given if it is free, also where other memory was before (assumption: CUDA calls it a hint).
 //!
 //! Not known of drivers, and assumed: that what is unmapped waits for all work, as a free does.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, UmBlock};
 
 use crate::error::{CuError, CuResult};
 use crate::machine::Call;
 use crate::run::Until;
+use crate::space::shared;
 
 /// Memory of a device, made by the program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct PhysicalId(pub u32);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Physical {
     device: DeviceId,
     len: Bytes,
@@ -26,6 +34,12 @@ struct Physical {
     mapped: Option<DevAddr>,
     /// Whether it ever was mapped.
     used: bool,
+    /// Whether the program asked for memory that it can export.
+    exportable: bool,
+    /// Whether another process made it.
+    foreign: bool,
+    /// Where its bytes are, once it was exported.
+    file: Option<Arc<OwnedFd>>,
 }
 
 /// Reserved addresses, and memory made for them.
@@ -39,6 +53,12 @@ pub struct Vmm {
 impl Vmm {
     fn held(&mut self, id: PhysicalId) -> CuResult<&mut Physical> {
         self.memory.get_mut(&id).filter(|memory| memory.held).ok_or(CuError::InvalidValue)
+    }
+
+    fn add(&mut self, memory: Physical) -> PhysicalId {
+        self.next += 1;
+        self.memory.insert(PhysicalId(self.next), memory);
+        PhysicalId(self.next)
     }
 
     /// What is mapped in `range`, which are whole mappings without a gap.
@@ -60,16 +80,16 @@ fn whole(n: u64) -> CuResult {
 }
 
 impl Call<'_> {
-    /// Reserves addresses.
+    /// Reserves addresses, at `wish` if that is free.
     ///
     /// # Errors
     /// `InvalidValue` unless `len` is of whole UM blocks and `align` a power of two or 0; `OutOfMemory`.
-    pub fn reserve(&mut self, len: Bytes, align: u64) -> CuResult<DevAddr> {
+    pub fn reserve(&mut self, len: Bytes, align: u64, wish: Option<DevAddr>) -> CuResult<DevAddr> {
         whole(len.0)?;
         if align != 0 && !align.is_power_of_two() {
             return Err(CuError::InvalidValue);
         }
-        let range = self.state.space.reserve(len, align)?;
+        let range = self.state.space.reserve(len, align, wish)?;
         self.state.vmm.reserved.insert(range.start, len);
         Ok(range.start)
     }
@@ -89,11 +109,11 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Makes memory.
+    /// Makes memory, which can be exported if it is to be `exportable`.
     ///
     /// # Errors
     /// `InvalidValue` unless `len` is of whole UM blocks; `OutOfMemory`.
-    pub fn make_physical(&mut self, device: DeviceId, len: Bytes) -> CuResult<PhysicalId> {
+    pub fn make_physical(&mut self, device: DeviceId, len: Bytes, exportable: bool) -> CuResult<PhysicalId> {
         whole(len.0)?;
         let now = self.state.host;
         let taken = self.state.memory.alloc_device(device, len, now);
@@ -102,11 +122,44 @@ impl Call<'_> {
         self.state.gpus[usize::from(device.0)].device_bytes += len;
         // Eviction made room: the call returns when there is.
         self.run(Until::Time(from))?;
-        let vmm = &mut self.state.vmm;
-        vmm.next += 1;
-        let id = PhysicalId(vmm.next);
-        vmm.memory.insert(id, Physical { device, len, held: true, mapped: None, used: false });
-        Ok(id)
+        let made =
+            Physical { device, len, held: true, mapped: None, used: false, exportable, foreign: false, file: None };
+        Ok(self.state.vmm.add(made))
+    }
+
+    /// A descriptor of memory, by which another process can have it.
+    ///
+    /// # Errors
+    /// `InvalidValue` unless it was made to be exported; `OutOfMemory`.
+    pub fn export_physical(&mut self, id: PhysicalId) -> CuResult<OwnedFd> {
+        let state = &mut *self.state;
+        let memory = state.vmm.held(id)?;
+        if !memory.exportable {
+            return Err(CuError::InvalidValue);
+        }
+        let file = match (&memory.file, memory.mapped) {
+            (Some(file), _) => Arc::clone(file),
+            (None, Some(at)) => state.space.share(at)?.0,
+            (None, None) => Arc::new(shared::new(memory.device, memory.len)?),
+        };
+        memory.file = Some(Arc::clone(&file));
+        file.try_clone().map_err(|_| CuError::OutOfMemory)
+    }
+
+    /// Memory that another process exported.
+    ///
+    /// # Errors
+    /// `InvalidValue` if the descriptor is not such memory's, `InvalidDevice`; `OutOfMemory`.
+    pub fn import_physical(&mut self, file: impl AsFd) -> CuResult<PhysicalId> {
+        let (device, len, _) = shared::look(file.as_fd()).ok_or(CuError::InvalidValue)?;
+        if device.0 >= self.machine.config.devices {
+            return Err(CuError::InvalidDevice);
+        }
+        let file = file.as_fd().try_clone_to_owned().map_err(|_| CuError::OutOfMemory)?;
+        let file = Some(Arc::new(file));
+        let made =
+            Physical { device, len, held: true, mapped: None, used: false, exportable: true, foreign: true, file };
+        Ok(self.state.vmm.add(made))
     }
 
     /// The program has no use for the handle any more.
@@ -122,8 +175,11 @@ impl Call<'_> {
     fn end_unused(&mut self, id: PhysicalId) {
         let state = &mut *self.state;
         let unused = |memory: &&Physical| !memory.held && memory.mapped.is_none();
-        if let Some(&Physical { device, len, .. }) = state.vmm.memory.get(&id).filter(unused) {
+        if let Some(&Physical { device, len, foreign, .. }) = state.vmm.memory.get(&id).filter(unused) {
             state.vmm.memory.remove(&id);
+            if foreign {
+                return;
+            }
             state.memory.free_device(device, len);
             state.gpus[usize::from(device.0)].device_bytes -= len;
         }
@@ -132,7 +188,8 @@ impl Call<'_> {
     /// Maps memory at reserved addresses.
     ///
     /// # Errors
-    /// `InvalidValue` if they are not all reserved by one call, or in use; `NotSupported` for parts of memory, and for memory that is or was mapped.
+    /// `InvalidValue` if they are not all reserved by one call, or in use; `NotSupported` for parts of memory, for memory that is mapped, and for
+    /// memory that was and is in no file.
     pub fn map_physical(&mut self, range: AddrRange, offset: Bytes, id: PhysicalId) -> CuResult {
         let state = &mut *self.state;
         let vmm = &mut state.vmm;
@@ -148,10 +205,11 @@ impl Call<'_> {
         if offset + range.len > memory.len {
             return Err(CuError::InvalidValue);
         }
-        if range.len != memory.len || memory.used {
+        let lost = memory.used && memory.file.is_none();
+        if range.len != memory.len || memory.mapped.is_some() || lost {
             return Err(CuError::NotSupported);
         }
-        state.space.back_reserved(range)?;
+        state.space.back_reserved(range, memory.file.clone())?;
         (memory.mapped, memory.used) = (Some(range.start), true);
         Ok(())
     }

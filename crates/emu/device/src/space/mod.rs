@@ -15,12 +15,18 @@
 //! slabs. Whether the real driver shares blocks between small managed allocations is not documented
 //! (facts 4.6): assumption.
 //!
+//! Memory that other processes are to have lies in a file of memory ([`shared`]), which each of them maps at a place of its own.
+//!
 //! Not here: how much memory there is, and what is where (`deepum-model`).
 
 mod map;
 mod ranges;
+mod reserved;
+pub mod shared;
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, UmBlock};
 
@@ -90,13 +96,15 @@ pub type Extent = Option<AddrRange>;
 #[derive(Debug)]
 struct Backing {
     _at: Mapping,
-    _shadow: Option<Mapping>,
+    shadow: Option<Mapping>,
+    /// What the shadow is a mapping of, where other processes may have it, too.
+    shared: Option<Arc<OwnedFd>>,
 }
 
 #[derive(Debug)]
 struct Slab {
     free: FreeRanges,
-    _backing: Backing,
+    backing: Backing,
 }
 
 #[derive(Debug)]
@@ -158,10 +166,12 @@ impl Space {
         let map = |at, access| Mapping::fixed(at, len, access).map_err(|_| CuError::OutOfMemory);
         Ok(match kind {
             Kind::Device | Kind::Pool | Kind::Mapped => {
-                Backing { _at: map(start, false)?, _shadow: Some(map(start + SHADOW, true)?) }
+                Backing { _at: map(start, false)?, shadow: Some(map(start + SHADOW, true)?), shared: None }
             }
-            Kind::Managed if data => Backing { _at: map(start, true)?, _shadow: Some(map(start + SHADOW, true)?) },
-            _ => Backing { _at: map(start, true)?, _shadow: None },
+            Kind::Managed if data => {
+                Backing { _at: map(start, true)?, shadow: Some(map(start + SHADOW, true)?), shared: None }
+            }
+            _ => Backing { _at: map(start, true)?, shadow: None, shared: None },
         })
     }
 
@@ -189,7 +199,7 @@ impl Space {
                         Self::back(kind, data, slab, GRANULE).inspect_err(|_| region.free.give(slab, GRANULE))?;
                     let mut free = FreeRanges::new(slab, GRANULE);
                     let at = free.take(len.0, SMALL_ALIGN).ok_or(CuError::Unknown)?;
-                    region.slabs.insert((device.0, slab), Slab { free, _backing: backing });
+                    region.slabs.insert((device.0, slab), Slab { free, backing });
                     (at, Some(slab), Some(AddrRange::new(DevAddr(slab), Bytes(GRANULE))))
                 }
             }
@@ -210,64 +220,6 @@ impl Space {
     pub fn name(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id - 1
-    }
-
-    /// Address space with nothing behind it, at a multiple of `align`, of whole UM blocks.
-    ///
-    /// # Errors
-    /// `OutOfMemory` when there is no more.
-    pub fn reserve(&mut self, len: Bytes, align: u64) -> CuResult<AddrRange> {
-        let start = self.reserved.free.take(len.0, align.max(GRANULE)).ok_or(CuError::OutOfMemory)?;
-        Ok(AddrRange::new(DevAddr(start), len))
-    }
-
-    /// What [`Self::reserve`] gave goes back.
-    pub fn unreserve(&mut self, range: AddrRange) {
-        self.reserved.free.give(range.start.0, range.len.0);
-    }
-
-    /// Puts bytes behind reserved addresses. Nobody may touch them yet.
-    ///
-    /// # Errors
-    /// `OutOfMemory` when the host gives no more.
-    pub fn back_reserved(&mut self, range: AddrRange) -> CuResult {
-        let backing = Self::back(Kind::Mapped, self.data, range.start.0, range.len.0)?;
-        self.reserved.whole.insert(range.start.0, backing);
-        Ok(())
-    }
-
-    /// What is behind reserved addresses may be touched from now on. With what lies beside it, it is one allocation.
-    pub fn open_reserved(&mut self, device: DeviceId, range: AddrRange) {
-        if self.holding(range).is_some() {
-            return;
-        }
-        let joins = |a: &&Allocation| a.kind == Kind::Mapped && a.device == device;
-        let before = self.live.range(..range.start.0).next_back().map(|(_, a)| a);
-        let before = before.filter(joins).filter(|a| a.range.end() == range.start).map(|a| a.range);
-        let behind = self.live.get(&range.end().0).filter(joins).map(|a| a.range);
-        let start = before.map_or(range.start, |before| before.start);
-        let end = behind.map_or(range.end(), AddrRange::end);
-        for joined in [before, behind].into_iter().flatten() {
-            self.live.remove(&joined.start.0);
-        }
-        self.put_mapped(device, start, end);
-    }
-
-    /// Nothing is behind these reserved addresses any more.
-    pub fn clear_reserved(&mut self, range: AddrRange) {
-        self.reserved.whole.remove(&range.start.0);
-        let Some(around) = self.holding(range).copied().filter(|a| a.kind == Kind::Mapped) else { return };
-        self.live.remove(&around.range.start.0);
-        self.put_mapped(around.device, around.range.start, range.start);
-        self.put_mapped(around.device, range.end(), around.range.end());
-    }
-
-    fn put_mapped(&mut self, device: DeviceId, start: DevAddr, end: DevAddr) {
-        if start < end {
-            let range = AddrRange::new(start, Bytes(end.0 - start.0));
-            let made = Allocation { range, kind: Kind::Mapped, device, id: self.name(), flags: 0, slab: None };
-            self.live.insert(start.0, made);
-        }
     }
 
     /// Length and alignment of address space for an allocation that shares nothing.

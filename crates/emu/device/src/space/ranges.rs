@@ -23,6 +23,22 @@ impl FreeRanges {
             let start = hole.checked_next_multiple_of(align)?;
             (start.checked_add(len)? <= hole + size).then_some((hole, size, start))
         })?;
+        self.cut(hole, size, start, len);
+        Some(start)
+    }
+
+    /// Takes exactly `len` bytes at `start`, or says that they are not all free.
+    pub fn take_at(&mut self, start: u64, len: u64) -> Option<()> {
+        let (&hole, &size) = self.free.range(..=start).next_back()?;
+        (start.checked_add(len)? <= hole + size).then(|| self.cut(hole, size, start, len))
+    }
+
+    /// Whether `start` is an address of this piece, free or not.
+    pub fn holds(&self, start: u64) -> bool {
+        (self.base..self.base + self.len).contains(&start)
+    }
+
+    fn cut(&mut self, hole: u64, size: u64, start: u64, len: u64) {
         self.free.remove(&hole);
         if start > hole {
             self.free.insert(hole, start - hole);
@@ -30,7 +46,6 @@ impl FreeRanges {
         if start + len < hole + size {
             self.free.insert(start + len, hole + size - start - len);
         }
-        Some(start)
     }
 
     /// Gives back what `take` gave.
@@ -85,6 +100,20 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(ranges.is_empty(), used.iter().all(|u| !u));
+            }
+        }
+
+        #[test]
+        fn takes_the_place_that_is_named_if_all_of_it_is_free(asked in proptest::collection::vec((10u64..160, 1u64..40), 1..40)) {
+            let (base, len) = (16u64, 128u64);
+            let mut ranges = FreeRanges::new(base, len);
+            let mut used = [false; 128];
+            for (at, n) in asked {
+                let free = at >= base && at + n <= base + len && (at..at + n).all(|b| !used[crate::word(b - base)]);
+                prop_assert_eq!(ranges.take_at(at, n).is_some(), free);
+                if free {
+                    for byte in at..at + n { used[crate::word(byte - base)] = true; }
+                }
             }
         }
     }
