@@ -116,8 +116,9 @@ impl Sim {
                 assert!(!batch.blocks().any(used), "{batch:?} is still used by a launch");
                 self.mem.discard(batch.range(), true, at).unwrap()
             }
-            Lane::Evict => self.mem.migrate(batch.range(), Place::Host, at).unwrap().done,
-            _ => self.mem.migrate(batch.range(), Place::Device(GPU), at).unwrap().done,
+            Lane::Evict => self.mem.leave_unmapped(batch.range(), at).unwrap().done,
+            // Ordered by a call that does not wait: one that does would keep what leaves, and faults behind it, waiting for its copies.
+            _ => self.mem.begin(batch.range(), Place::Device(GPU), at).unwrap().done,
         }
     }
 
