@@ -1,7 +1,7 @@
 //! The list of variables, and what reading them gives.
 
 use crate::values::{
-    Budget, EngineIn, ExecIdMode, LogLevel, MemInfo, NotAllowed, TablesIn, Times, flag, one_of, parsed, workload,
+    Budget, EngineIn, ExecIdMode, Leave, LogLevel, MemInfo, NotAllowed, TablesIn, Times, flag, one_of, parsed, workload,
 };
 use deepum_core::correlate::Geometry;
 use deepum_core::engine::DEGREE;
@@ -33,6 +33,8 @@ pub struct Config {
     pub invalidate: Invalidate,
     /// Whether a block may be on the GPU and on the host at once, where the driver can.
     pub two_copies: bool,
+    /// How blocks leave the GPU.
+    pub leave: Leave,
     /// Geometry of the UM-block tables.
     pub table: Geometry,
     /// Where the engine runs.
@@ -67,6 +69,7 @@ impl Default for Config {
             preevict: true,
             invalidate: Invalidate::Discard,
             two_copies: false,
+            leave: Leave::Measured,
             table: Geometry::default(),
             engine: EngineIn::Program,
             weight: 1,
@@ -181,6 +184,14 @@ pub const VARIABLES: &[Variable] = &[
             copies.map(|n| c.two_copies = n == 2).ok_or_else(|| NotAllowed::new(v, allowed))
         },
         default: |c| (1 + u8::from(c.two_copies)).to_string(),
+    },
+    Variable {
+        name: "DEEPUM_LEAVE",
+        values: "measured|mapped|unmapped",
+        help: "how blocks leave the GPU: mapped by the host page by page, which takes a processor 117 us a block; unmapped, for which the driver has to let nothing else move for a moment; \
+               or as the first moves on this machine show, which is unmapped from PCIe 4 on. What is the program's own managed memory, or has two copies, leaves mapped",
+        set: |c, v| Leave::parse(v).map(|l| c.leave = l),
+        default: |c| c.leave.to_string(),
     },
     Variable {
         name: "DEEPUM_TABLE",

@@ -274,6 +274,17 @@ words! {
     }
 }
 words! {
+    /// How blocks leave the GPU.
+    Leave {
+        /// As what moves take on this machine says; in virtual time, mapped.
+        Measured = "measured",
+        /// The host maps their pages, one by one.
+        Mapped = "mapped",
+        /// It does not.
+        Unmapped = "unmapped",
+    }
+}
+words! {
     /// How much is said on stderr.
     LogLevel {
         /// Nothing.

@@ -2,7 +2,7 @@
 
 use deepum_config::schema::VARIABLES;
 use deepum_config::{
-    Budget, Config, EngineIn, ExecIdMode, Geometry, LogLevel, MemInfo, PolicyName, TablesIn, Times, help,
+    Budget, Config, EngineIn, ExecIdMode, Geometry, Leave, LogLevel, MemInfo, PolicyName, TablesIn, Times, help,
 };
 use deepum_core::invalidate::Invalidate;
 use deepum_core::units::Bytes;
@@ -25,6 +25,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         ("DEEPUM_PREEVICT", "0"),
         ("DEEPUM_INVALIDATE", "evict"),
         ("DEEPUM_COPIES", "2"),
+        ("DEEPUM_LEAVE", "unmapped"),
         ("DEEPUM_TABLE", "512,4,2"),
         ("DEEPUM_ENGINE", "daemon:/tmp/deepumd.sock"),
         ("DEEPUM_WEIGHT", "7"),
@@ -53,6 +54,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         preevict: false,
         invalidate: Invalidate::EvictFirst,
         two_copies: true,
+        leave: Leave::Unmapped,
         table: Geometry::new(512, 4, 2).unwrap(),
         engine: EngineIn::Daemon(Some("/tmp/deepumd.sock".into())),
         weight: 7,
@@ -82,6 +84,7 @@ fn a_bad_value_names_variable_value_and_what_is_allowed_and_the_default_holds() 
         ("DEEPUM_DEGREE", "0", "1 to 4096"),
         ("DEEPUM_COPIES", "3", "1 or 2; using 1"),
         ("DEEPUM_COPIES", "two", "1 or 2; using 1"),
+        ("DEEPUM_LEAVE", "1", "one of measured, mapped, unmapped; using measured"),
         ("DEEPUM_TABLE", "2000,2,4", "power of two"),
         ("DEEPUM_TABLE", "2048,2", "rows,ways,successors"),
         ("DEEPUM_ENGINE", "daemon:deepumd.sock", "embedded, daemon, or daemon:PATH"),

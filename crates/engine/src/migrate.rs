@@ -12,17 +12,21 @@
 //! left alone and reported as handed out.
 
 use crate::desk::{Desk, Job, Moved};
+use crate::trial::Trial;
+use deepum_config::Leave;
 use deepum_core::event::{DiscardOutcome, Event};
 use deepum_core::queues::{Direction, Lane};
 use deepum_core::steps::Step;
-use deepum_core::units::{AddrRange, Bytes, DeviceId, Place, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 use deepum_kmod_bridge::{
     Advice, AdviseError, DiscardError, DiscardFailure, MigrateError, MigrateFailure, Stay, VaSpace,
 };
 use deepum_protocol::ring::Ring;
+use deepum_protocol::status::Pace;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 /// Does; never decides. Both threads call it, at the same time.
 pub trait Mover: Send + Sync {
@@ -57,37 +61,52 @@ pub struct UvmMover {
     space: Arc<VaSpace>,
     /// Where the program says whether it looks at managed memory.
     ring: Ring<'static>,
-    /// How pages leave unmapped, if the driver has that.
-    stay: Option<Stay>,
-    /// It did not do what it should: pages leave as others do.
-    refused: AtomicBool,
+    /// How blocks had better leave.
+    trial: Trial,
+    /// How they leave unmapped, if the driver has that; asked at the first.
+    stay: OnceLock<Option<Stay>>,
 }
 
 impl UvmMover {
     /// Of this address space of the program that the ring is of.
-    pub fn new(space: Arc<VaSpace>, ring: Ring<'static>) -> Self {
-        let stay = space.stay().ok();
-        Self { space, ring, stay, refused: AtomicBool::new(false) }
+    pub fn new(space: Arc<VaSpace>, ring: Ring<'static>, leave: Leave, pace: Pace) -> Self {
+        let trial = match (leave, pace) {
+            // What calls take by the machine's clock says nothing there.
+            (Leave::Mapped, _) | (Leave::Measured, Pace::Driven) => Trial::decided(false),
+            (Leave::Unmapped, _) => Trial::decided(true),
+            (Leave::Measured, Pace::Polling) => Trial::default(),
+        };
+        Self { space, ring, trial, stay: OnceLock::new() }
+    }
+
+    /// Nothing if it is not to leave unmapped.
+    fn leave_unmapped(&self, range: AddrRange) -> Option<Result<(), MigrateError>> {
+        if !self.trial.is_unmapped() {
+            return None;
+        }
+        let stay = self.stay.get_or_init(|| self.space.stay().ok()).as_ref();
+        let left = stay.and_then(|&stay| self.ring.shared().unlooked(|| self.space.leave(range, stay)));
+        if stay.is_none() || matches!(&left, Some(Err(MigrateError { why: MigrateFailure::Other(_), .. }))) {
+            self.trial.refuse();
+            return None;
+        }
+        left
     }
 }
 
 impl Mover for UvmMover {
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
-        self.space.migrate(range, to)
+        if self.trial.is_over() {
+            return self.space.migrate(range, to);
+        }
+        let begun = Instant::now();
+        self.space.migrate(range, to)?;
+        let time = Nanos(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.trial.note(to == Place::Host, range.len.0 / UmBlock::SIZE.0, time);
+        Ok(())
     }
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
-        let unmapped = self
-            .stay
-            .filter(|_| !self.refused.load(Ordering::Relaxed))
-            .and_then(|stay| self.ring.shared().unlooked(|| self.space.leave(range, stay)));
-        match unmapped {
-            Some(Err(MigrateError { why: MigrateFailure::Other(_), .. })) => {
-                self.refused.store(true, Ordering::Relaxed)
-            }
-            Some(left) => return left,
-            None => {}
-        }
-        self.space.migrate(range, Place::Host)
+        self.leave_unmapped(range).unwrap_or_else(|| self.migrate(range, Place::Host))
     }
     fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), AdviseError> {
         self.space.advise(range, advice)

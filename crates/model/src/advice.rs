@@ -110,7 +110,7 @@ impl UnifiedMemory {
     }
 
     /// No mapping changes: there are none from afar.
-    pub(crate) fn prefer(&mut self, slot: usize, place: Option<Place>) -> bool {
+    fn prefer(&mut self, slot: usize, place: Option<Place>) -> bool {
         let before = std::mem::replace(&mut self.blocks[slot].preferred, place);
         if before.is_some() && place.is_none() && self.stays(slot) {
             self.blocks[slot].group = Group::NONE;

@@ -11,7 +11,6 @@
 //! host is preferred, which the driver serves with a mapping from afar that lasts until the next migration: here the page moves, as by any other
 //! fault, and stays in its group; and an access of the host's to a member, which is a SIGBUS there.
 
-use crate::advice::Advice;
 use crate::commands::Migrated;
 use crate::memory::{ModelError, UnifiedMemory};
 use crate::pages::{PAGES, PageMask};
@@ -33,8 +32,6 @@ impl Group {
 pub(crate) struct Groups {
     made: u64,
     migratable: BTreeMap<Group, bool>,
-    /// The one of [`UnifiedMemory::leave_unmapped`].
-    leaving: Option<Group>,
 }
 
 impl UnifiedMemory {
@@ -104,26 +101,6 @@ impl UnifiedMemory {
         let begun = self.lock.writes(now) + self.profile.ioctl_cost;
         slots.iter().for_each(|&slot| self.blocks[slot].group = group);
         self.go_home(if stays { slots } else { Vec::new() }, begun)
-    }
-
-    /// How an engine has the blocks of `range` leave a GPU unmapped: the host is preferred, they join a group that does not migrate, and nothing is preferred. Three calls,
-    /// of which the second moves. Of the third only the time is played: whoever comes before it does not wait for it.
-    ///
-    /// # Errors
-    /// As [`Self::join`]; they are in no group then.
-    pub fn leave_unmapped(&mut self, range: AddrRange, now: Nanos) -> Result<Migrated, ModelError> {
-        let group = self.groups.leaving.unwrap_or_else(|| {
-            let group = self.make_group();
-            self.groups.migratable.insert(group, false);
-            *self.groups.leaving.insert(group)
-        });
-        let preferred = self.advise(range, Advice::Prefer(Some(Place::Host)), now)?;
-        let joined = self.join(range, group, preferred);
-        for slot in self.whole_blocks(range)? {
-            self.prefer(slot, None);
-        }
-        let done = joined?.done + self.profile.ioctl_cost;
-        Ok(Migrated { ordered: done, done, skipped: false })
     }
 
     /// Moves blocks where they are preferred, with the lock held for reading from `begun` on, and for writing until then.

@@ -179,24 +179,3 @@ fn a_join_waits_for_migrations_that_wait_and_those_that_do_not_wait_let_it_in() 
     assert!(moving.done > moving.ordered);
     assert_eq!(joined.done, moving.done + Nanos(5_000));
 }
-
-#[test]
-fn an_engine_has_blocks_leave_by_three_calls_and_nothing_remains_of_them() {
-    let (mut mem, _) = with_group();
-    let left = mem.leave_unmapped(blocks(0, 2), START).unwrap();
-    let copied = notices(&mut mem).last().unwrap().at();
-    assert_eq!(
-        (left.done, resident(&mem)),
-        (copied + Nanos(5_000), vec![2, 3]),
-        "the third call comes when all is there"
-    );
-    assert!((0..2).all(|n| mem.mapped_on_host(block(n)).is_empty()));
-    let back = mem.migrate(blocks(0, 1), ON_GPU, LATER).unwrap();
-    assert_eq!((back.ordered, back.skipped), (LATER + Nanos(5_000 + 7_500), false));
-    // Where there is no room on the host.
-    let mut mem = node_with(Options { host_memory: Some(Bytes::mib(1)), ..Options::default() });
-    mem.migrate(blocks(0, 1), ON_GPU, Nanos::ZERO).unwrap();
-    let refused = mem.leave_unmapped(blocks(0, 1), START).unwrap_err();
-    assert!(matches!(refused, ModelError::OutOfMemory { place: Place::Host, .. }), "{refused}");
-    assert!(!mem.migrate(blocks(0, 1), ON_GPU, LATER).unwrap().skipped);
-}

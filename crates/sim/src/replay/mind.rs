@@ -344,10 +344,9 @@ impl Job {
     /// When it returns, unless it fails.
     fn call(&self, step: Step, range: AddrRange, memory: &mut UnifiedMemory) -> Result<Option<Nanos>, ReplayError> {
         let done = match step {
-            Step::Leave => memory.leave_unmapped(range, self.done).map(|left| left.done),
-            Step::ToHost => memory.migrate(range, Place::Host, self.done).map(|migrated| migrated.done),
-            // Ordered by a call that does not wait: one that does would keep what leaves, and faults behind it, waiting for its copies.
-            Step::ToDevice => memory.begin(range, Place::Device(GPU), self.done).map(|migrated| migrated.done),
+            // Mapped, as in the program where time is virtual.
+            Step::Leave | Step::ToHost => memory.migrate(range, Place::Host, self.done).map(|migrated| migrated.done),
+            Step::ToDevice => memory.migrate(range, Place::Device(GPU), self.done).map(|migrated| migrated.done),
             Step::Duplicate(on) => memory.advise(range, Advice::Duplicate(on), self.done),
             Step::Prefer(on) => memory.advise(range, Advice::Prefer(on.then_some(Place::Device(GPU))), self.done),
             Step::Access(on) => memory.advise(range, Advice::AccessedBy(GPU, on), self.done),

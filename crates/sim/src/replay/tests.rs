@@ -222,8 +222,7 @@ fn a_plan_is_carried_out_to_the_byte_and_nothing_faults() {
     assert!(setup.profile.kernel_gap < Nanos(2 * setup.profile.stream_write_cost.0));
     assert_eq!(last.time, Nanos(6 * (TIME.0 + 2 * setup.profile.stream_write_cost.0)));
     assert_eq!((last.totals.bytes_in.user, last.totals.bytes_in.total()), (Bytes::mib(48), Bytes::mib(48)));
-    // What leaves by a range group has the cause of a fault.
-    assert_eq!((last.totals.bytes_out.coherence, last.totals.bytes_out.total()), (Bytes::mib(48), Bytes::mib(48)));
+    assert_eq!((last.totals.bytes_out.user, last.totals.bytes_out.total()), (Bytes::mib(48), Bytes::mib(48)));
     assert_eq!((last.totals.fault_entries, planned.core), (0, None));
 }
 
