@@ -51,7 +51,7 @@ fn figures_are_what_the_device_costs() {
 #[test]
 fn what_cannot_be_tried_is_said_and_a_failure_names_what_was_tried() {
     let said = measured("emu:v100-32g:driver=550,tools=missing");
-    let untried = ["notices", "discard", "contents"].map(|name| (name.to_owned(), None));
+    let untried = ["notices", "out unmapped", "discard", "contents"].map(|name| (name.to_owned(), None));
     assert_eq!(checks(&said), untried);
     let output = run("emu:v100-32g:fail_migrate=7");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,6 +1,7 @@
 //! What the model tells: notices (the driver's tools events, before they become bytes) and page operations
 //! (what a device that keeps real bytes must do to them).
 
+use crate::groups::Group;
 use crate::pages::PageMask;
 use deepum_core::event::MigrationCause;
 use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
@@ -36,6 +37,8 @@ pub enum Notice {
         to: Place,
         /// Why.
         cause: MigrationCause,
+        /// The range group it was in then; none is told of an eviction.
+        group: Group,
         /// When the copy began.
         begin: Nanos,
         /// When it ended.

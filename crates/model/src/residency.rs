@@ -6,6 +6,7 @@
 
 use crate::chunks::List;
 use crate::engines::time_of;
+use crate::groups::Group;
 use crate::memory::{ModelError, UnifiedMemory};
 use crate::notice::{Notice, PageOp};
 use crate::pages::{PAGE, PAGES, PageMask};
@@ -140,7 +141,7 @@ impl UnifiedMemory {
     /// Pages from wherever they are: the host, other devices, or nowhere (then they become zeros). Those `kept` stay there.
     fn bring_set(&mut self, d: usize, slot: usize, set: PageMask, copying: Copying) -> Nanos {
         let Copying { cause, earliest, kept } = copying;
-        let (id, to) = (self.blocks[slot].id, device_at(d));
+        let (id, group, to) = (self.blocks[slot].id, self.blocks[slot].group, device_at(d));
         let mut arrives = earliest;
         let mut nowhere = set;
 
@@ -163,7 +164,7 @@ impl UnifiedMemory {
                         device.totals.bytes_ssd_in += range.len;
                     }
                     arrives = arrives.max(end);
-                    self.notices.push(Notice::Migration { range, from: Place::Host, to, cause, begin, end });
+                    self.notices.push(Notice::Migration { range, from: Place::Host, to, cause, group, begin, end });
                 }
             }
             if let Some(cache) = &mut self.cache {
@@ -201,6 +202,7 @@ impl UnifiedMemory {
         Copying { cause, earliest, kept }: Copying,
     ) -> Nanos {
         let (id, from, to) = (self.blocks[slot].id, device_at(source), device_at(d));
+        let group = self.blocks[slot].group;
         let stale = pages & self.blocks[slot].discarded;
         let copied = pages.without(stale);
         let mut arrives = earliest.max(self.devices[source].on[slot].arrives);
@@ -211,7 +213,7 @@ impl UnifiedMemory {
             self.devices[source].d2h.occupy(end);
             self.devices[d].totals.bytes_in.add(cause, range.len);
             arrives = end;
-            self.notices.push(Notice::Migration { range, from, to, cause, begin, end });
+            self.notices.push(Notice::Migration { range, from, to, cause, group, begin, end });
         }
         self.op(copied.without(kept), |pages| PageOp::Moved { block: id, pages, from, to });
         self.op(copied & kept, |pages| PageOp::Copied { block: id, pages, from, to });
@@ -307,7 +309,8 @@ impl UnifiedMemory {
                 device.totals.bytes_ssd_out += range.len;
             }
             done = end;
-            self.notices.push(Notice::Migration { range, from, to: Place::Host, cause, begin, end });
+            let group = if cause == MigrationCause::Eviction { Group::NONE } else { self.blocks[slot].group };
+            self.notices.push(Notice::Migration { range, from, to: Place::Host, cause, group, begin, end });
         }
         let block = &mut self.blocks[slot];
         block.host = block.host | pages;

@@ -80,7 +80,7 @@ pub(super) fn encode(notice: &Notice, wide: bool, put: &mut dyn FnMut(u8, &[u8])
                 }
             }
         }
-        Notice::Migration { range, from, to, cause, begin, end } => {
+        Notice::Migration { range, from, to, cause, group, begin, end } => {
             let cause = match cause {
                 MigrationCause::User => 1,
                 MigrationCause::Coherence => 2,
@@ -102,6 +102,7 @@ pub(super) fn encode(notice: &Notice, wide: bool, put: &mut dyn FnMut(u8, &[u8])
                 .long(at + 8, range.len.0)
                 .long(at + 16, begin.0)
                 .long(at + 24, end.0)
+                .long(at + 32, group.0)
                 .long(at + 40, begin.0)
                 .long(at + 48, end.0));
         }

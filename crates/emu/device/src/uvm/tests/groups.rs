@@ -298,6 +298,8 @@ fn a_join_is_told_as_a_fault_would_be_and_only_when_somebody_makes_the_driver_lo
         let entry = ring.bytes(n * 64, 64);
         assert_eq!(entry[..4], [2, 2, 1, 0], "a migration for coherence, from the GPU to the CPU");
         assert_eq!((u64_at(&entry, 8), u64_at(&entry, 16)), (played.base + block, BLOCK));
+        assert_eq!(u64_at(&entry, 40), stay, "the group it was in then");
     }
     assert_eq!((played.migrate(1, 1, &gpu()), put()), (0, 4), "the end of one that is");
+    assert_eq!(u64_at(&ring.bytes(3 * 64, 64), 40), 0, "in none");
 }

@@ -34,6 +34,7 @@ fn migrations_and_replays_lie_where_the_facts_say() {
         from: Place::Host,
         to: Place::Device(DeviceId(1)),
         cause: MigrationCause::Eviction,
+        group: Group(0),
         begin: Nanos(10),
         end: Nanos(20),
     });
@@ -69,6 +70,7 @@ fn wide_entries_are_those_of_driver_565_and_later() {
         from: Place::Host,
         to: Place::Device(DeviceId(0)),
         cause: MigrationCause::User,
+        group: Group(0x77),
         begin: Nanos(10),
         end: Nanos(20),
     });
@@ -78,7 +80,7 @@ fn wide_entries_are_those_of_driver_565_and_later() {
     let entry = ring.bytes(72, 72);
     assert_eq!(entry[..16], [2, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 255, 255, 255, 255]);
     let longs: Vec<u64> = (16..72).step_by(8).map(|at| u64_at(&entry, at)).collect();
-    assert_eq!(longs, [0x20_0000, 4096, 10, 20, 0, 10, 20]);
+    assert_eq!(longs, [0x20_0000, 4096, 10, 20, 0x77, 10, 20]);
     for branch in [535, 550, 560] {
         let world = World::new(branch);
         assert_eq!(world.ioctl(&world.tools, 76, &mut params), -libc::EINVAL, "driver {branch}");
