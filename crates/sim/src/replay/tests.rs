@@ -150,13 +150,15 @@ fn what_does_not_fit_of_a_cycle_of_weights_is_streamed_and_the_rest_stays() {
     }
     does.push(Does::Iteration);
     let replayed = run(&script(does), PolicyName::Horizon, Bytes::mib(500));
-    let link = Profile::named("a100-40g").unwrap().h2d_bandwidth;
+    let profile = Profile::named("a100-40g").unwrap();
+    // As much leaves as comes, and the host enters what leaves into its page tables, which takes longer than the link.
+    let entries = UmBlock::SIZE.get() as f64 / (profile.host_map_cost.0 as f64 / 1e9);
     for iteration in &replayed.iterations[20..] {
         let bytes = iteration.totals.bytes_in.total();
         // What does not fit, and as much as is kept free (16 blocks) or on its way (32).
         assert!((Bytes::mib(156)..Bytes::mib(156 + 2 * 48)).contains(&bytes), "{bytes}");
         let seconds = iteration.time.0 as f64 / 1e9;
-        assert!(bytes.get() as f64 > 0.75 * seconds * link, "{bytes} in {seconds} s");
+        assert!(bytes.get() as f64 > 0.7 * seconds * profile.h2d_bandwidth.min(entries), "{bytes} in {seconds} s");
     }
 }
 
