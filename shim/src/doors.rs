@@ -77,7 +77,9 @@ fn look(handle: *mut c_void, name: &CStr, entry: &Entry) -> *mut c_void {
     if found == ours && genuine == 0 {
         // The global scope begins with us; behind us there is nobody, which is the program's to hear.
         real_dlsym(libc::RTLD_NEXT, name)
-    } else if found == ours || entry.lib.has(found) && genuine != 0 {
+    } else if found == ours
+        || genuine != 0 && entry.lib.has(found) && (!entry.lib.forwards() || found as usize == genuine)
+    {
         ours
     } else {
         // Nothing, or some other library's own function of that name.

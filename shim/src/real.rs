@@ -38,6 +38,12 @@ impl Lib {
         }
     }
 
+    /// Whether it is several files, the first of which looks its functions up in the others under the same names: those look-ups are not the program's, and answered with ours
+    /// the first file would call itself through us for ever (cuDNN 9, facts 20.2).
+    pub const fn forwards(self) -> bool {
+        matches!(self, Self::Cudnn)
+    }
+
     /// Whether a function is this library's own.
     pub fn has(self, function: *const c_void) -> bool {
         file_of(function).is_some_and(|(file, _)| file.starts_with(self.prefix()))

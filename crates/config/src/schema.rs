@@ -177,7 +177,7 @@ pub const VARIABLES: &[Variable] = &[
         name: "DEEPUM_COPIES",
         values: "1|2",
         help: "2: what is only read may be on the GPU and on the host at once, and leaves the GPU without a copy (`horizon`; drivers 515 to 595). \
-               Faster where time to copy out is short, by a few percent; rests on what the driver's source says and no GPU has shown us yet",
+               Faster where time to copy out is short, by a few percent; rests on what the driver's source says, and was run on one GPU only",
         set: |c, v| {
             let allowed = "1 or 2";
             let copies = parsed(v, allowed).ok().filter(|n: &u8| (1..=2).contains(n));
