@@ -57,6 +57,8 @@ pub struct QueueStats {
     pub remote_maps: u64,
     /// Entries about processors that are none of ours.
     pub foreign: u64,
+    /// Of the migrations, those of memory in a group: what left unmapped (`leave`).
+    pub unmapped: u64,
     /// Entries that make no sense.
     pub malformed: u64,
     /// Notices the driver dropped because the queue was full.
@@ -305,6 +307,7 @@ impl ToolsQueue {
             return None;
         }
         self.stats.migrations += 1;
+        self.stats.unmapped += u64::from(entry.u64(offset_of!(sys::Migration, range_group_id)) != 0);
         let from = self.place(entry.u8(offset_of!(sys::Migration, src_index)));
         let to = self.place(entry.u8(offset_of!(sys::Migration, dst_index)));
         let (Some(from), Some(to)) = (from, to) else {

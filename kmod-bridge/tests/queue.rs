@@ -94,6 +94,25 @@ fn migrations_keep_their_place_between_faults() {
     assert_eq!(drain(&mut queue), expected);
 }
 
+/// The driver says "coherence" of what a group takes home; nobody touched it.
+#[test]
+fn what_leaves_by_a_group_was_asked_for() {
+    let (fake, mut queue) = open(64);
+    let mut left = migration(2, OUR_GPU, 0, 90 * MIB2, MIB2, 150);
+    left[40] = 7;
+    fake.put(left);
+    fake.put(migration(2, OUR_GPU, 0, 91 * MIB2, MIB2, 151));
+    let causes: Vec<_> = drain(&mut queue)
+        .into_iter()
+        .map(|notice| match notice.event {
+            Event::Migrated(moved) => (moved.block.0, moved.cause),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(causes, [(90, MigrationCause::User), (91, MigrationCause::Coherence)]);
+    assert_eq!((queue.stats().migrations, queue.stats().unmapped), (2, 1));
+}
+
 #[test]
 fn a_full_queue_says_what_was_lost_and_goes_on() {
     let (fake, mut queue) = open(8);

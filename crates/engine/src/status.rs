@@ -109,6 +109,7 @@ fn counters(running: &Running, world: &World) -> BTreeMap<String, u64> {
         ("tools_fatal_faults", queue.fatal_faults),
         ("tools_thrashing", queue.thrashing),
         ("tools_remote_maps", queue.remote_maps),
+        ("tools_unmapped", queue.unmapped),
         ("tools_foreign", queue.foreign),
         ("tools_malformed", queue.malformed),
     ];
