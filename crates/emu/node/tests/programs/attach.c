@@ -119,9 +119,10 @@ int main(int argc, char **argv)
     drain();
     CHECK(poll(&p, 1, 0) == 0);
     /* Three batches of 256 entries bring a block in (tree prefetcher), and there are eight; on a device for four blocks the
-     * first four leave again. The last replay and the last copies are reported when something else is. */
-    CHECK(faults == 24 * 256 && replays >= 23 && replays <= 24 && other == 0);
-    CHECK(bytes_by_cause[1] == 0 && bytes_by_cause[2] == 0 && bytes_by_cause[3] == 0);
+     * first four leave again. Replays and copies are reported when something makes the driver look. */
+    CHECK(faults == 24 * 256 && replays == 0 && other == 0);
+    for (int cause = 1; cause < 6; cause++)
+        CHECK(bytes_by_cause[cause] == 0);
 
     /* A synchronous migrate reports its copy before it returns: out, and in again. */
     CHECK(migrate(space, managed + 14 * MIB, 2 * MIB, cpu) == 0);
