@@ -26,8 +26,6 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// How the socket's name ends, behind the process's number.
-pub const SUFFIX: &str = ".ipc";
 /// The longest that the exporter waits for a request.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest wait for an answer: the exporter may be exporting, for which it waits for its GPU.
@@ -58,7 +56,7 @@ impl Ticket {
 
 /// Where a process listens, if it does so in this folder.
 fn place(folder: &Path, pid: u32) -> PathBuf {
-    folder.join(format!("{pid}{SUFFIX}"))
+    folder.join(format!("{pid}{}", socket::EXPORTS))
 }
 
 /// A socket that listens.

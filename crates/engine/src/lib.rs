@@ -19,6 +19,7 @@ pub mod calm;
 pub mod desk;
 #[cfg(not(loom))]
 pub mod embedded;
+#[cfg(not(loom))]
 pub mod exports;
 pub mod gate;
 pub mod inbox;

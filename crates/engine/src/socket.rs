@@ -9,7 +9,6 @@
 
 mod client;
 
-use crate::exports;
 use client::{Client, refusal};
 use deepum_protocol::status::{Request, Status, Wanted};
 use nix::errno::Errno;
@@ -24,6 +23,9 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// How the name of a process's socket for memory that it shares ends, behind the process's number.
+pub const EXPORTS: &str = ".ipc";
 
 /// Most clients of one user at a time.
 pub const CLIENTS: usize = 16;
@@ -60,9 +62,7 @@ pub(crate) fn sweep(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let stem = |name: &'_ str| {
-            name.strip_suffix(".sock").or_else(|| name.strip_suffix(exports::SUFFIX)).map(str::to_owned)
-        };
+        let stem = |name: &'_ str| name.strip_suffix(".sock").or_else(|| name.strip_suffix(EXPORTS)).map(str::to_owned);
         let pid = name.to_str().and_then(stem).and_then(|pid| pid.parse::<i32>().ok());
         let gone = |pid| kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
         if pid.filter(|pid| *pid > 0).is_some_and(gone) {
