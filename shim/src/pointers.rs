@@ -42,7 +42,10 @@ impl Attribute {
     pub unsafe fn instead(real: One, out: *mut c_void, which: c_int, at: DevPtr) -> Status {
         // SAFETY: the program's own call.
         let status = unsafe { real(out, which, at) };
-        if status != SUCCESS || !matches!(which, HOST_POINTER | IS_MANAGED) || !registry::is_ours(DevAddr(at)) {
+        if status != SUCCESS
+            || !matches!(which, HOST_POINTER | IS_MANAGED)
+            || registry::made_by_us(DevAddr(at)).is_none()
+        {
             return status;
         }
         // SAFETY: the call succeeded.
@@ -67,7 +70,7 @@ impl Attributes {
     ) -> Status {
         // SAFETY: the program's own call.
         let status = unsafe { real(count, which, outs, at) };
-        if status == SUCCESS && !which.is_null() && !outs.is_null() && registry::is_ours(DevAddr(at)) {
+        if status == SUCCESS && !which.is_null() && !outs.is_null() && registry::made_by_us(DevAddr(at)).is_some() {
             for n in 0..count as usize {
                 // SAFETY: the driver has just read so many of both, and written where the second points.
                 unsafe { correct(outs.add(n).read(), which.add(n).read()) };
@@ -99,7 +102,7 @@ impl Described {
         const MANAGED: c_int = 3;
         // SAFETY: the program's own call.
         let status = unsafe { real(out, at) };
-        if status == SUCCESS && !out.is_null() && registry::is_ours(DevAddr(at as u64)) {
+        if status == SUCCESS && !out.is_null() && registry::made_by_us(DevAddr(at as u64)).is_some() {
             // SAFETY: the runtime has just written there.
             let found = unsafe { &mut *out };
             if found.kind == MANAGED {

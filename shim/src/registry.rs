@@ -136,12 +136,6 @@ pub fn adopt_own(start: DevAddr, len: Bytes) {
     put(AddrRange::new(start, len.round_up_to_blocks()), link::current_device(), Contents::Program, false);
 }
 
-/// Whether this is in memory that we made managed.
-pub fn is_ours(at: DevAddr) -> bool {
-    let registry = registry();
-    registry.live.range(..=at).next_back().is_some_and(|(_, found)| found.ours && found.range.contains(at))
-}
-
 fn put(range: AddrRange, device: DeviceId, contents: Contents, ours: bool) {
     let Some(ring) = link::ring() else { return };
     let mut registry = registry();
@@ -179,7 +173,7 @@ pub fn tell_again(first: &dyn Fn()) {
 pub fn made_by_us(at: DevAddr) -> Option<(AddrRange, DeviceId)> {
     let registry = registry();
     let (_, found) = registry.live.range(..=at).next_back()?;
-    (found.range.contains(at) && found.contents != Contents::Program).then_some((found.range, found.device))
+    (found.range.contains(at) && found.ours).then_some((found.range, found.device))
 }
 
 /// PyTorch's allocator hands out memory at `at`: the allocation it is in, if that is news and its contents can be followed.
