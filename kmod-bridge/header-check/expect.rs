@@ -1,9 +1,9 @@
 //! What the driver's headers must say for `sys.rs` to be right: sizes and offsets, as our own structs have them.
 
 use deepum_kmod_bridge::sys::{
-    Control, Discard, ENTRY_BYTES, EnableEvents, GpuFault, InitTracker515, InitTracker550, InitTracker560,
-    InitTrackerHead, Migrate, Migration, Policy, PolicyOf, Prefer515, Prefer550, SetThreshold, UuidTable515,
-    UuidTable550, UuidTable560, UuidTable565,
+    Control, CreateRangeGroup, Discard, ENTRY_BYTES, EnableEvents, FlushEvents, GpuFault, InitTracker515,
+    InitTracker550, InitTracker560, InitTrackerHead, Migrate, Migration, Policy, PolicyOf, Prefer515, Prefer550,
+    PreventMigration, SetRangeGroup, SetThreshold, UuidTable515, UuidTable550, UuidTable560, UuidTable565,
 };
 use std::mem::{offset_of, size_of};
 
@@ -48,6 +48,22 @@ pub const EXPECT_ALWAYS: &[Expect] = &[
     expect!("UVM_UNSET_ACCESSED_BY_PARAMS", "rmStatus", offset_of!(PolicyOf, rm_status)),
     expect!("UVM_SET_PREFERRED_LOCATION_PARAMS", size, size_of::<Prefer550>()),
     expect!("UVM_SET_PREFERRED_LOCATION_PARAMS", "preferredLocation", offset_of!(Prefer550, uuid)),
+    expect!("UVM_MIGRATE_PARAMS", "semaphoreAddress", offset_of!(Migrate, semaphore_address)),
+    expect!("UVM_MIGRATE_PARAMS", "semaphorePayload", offset_of!(Migrate, semaphore_payload)),
+    expect!("UVM_CREATE_RANGE_GROUP_PARAMS", size, size_of::<CreateRangeGroup>()),
+    expect!("UVM_CREATE_RANGE_GROUP_PARAMS", "rangeGroupId", offset_of!(CreateRangeGroup, id)),
+    expect!("UVM_CREATE_RANGE_GROUP_PARAMS", "rmStatus", offset_of!(CreateRangeGroup, rm_status)),
+    expect!("UVM_SET_RANGE_GROUP_PARAMS", size, size_of::<SetRangeGroup>()),
+    expect!("UVM_SET_RANGE_GROUP_PARAMS", "rangeGroupId", offset_of!(SetRangeGroup, id)),
+    expect!("UVM_SET_RANGE_GROUP_PARAMS", "requestedBase", offset_of!(SetRangeGroup, base)),
+    expect!("UVM_SET_RANGE_GROUP_PARAMS", "length", offset_of!(SetRangeGroup, length)),
+    expect!("UVM_SET_RANGE_GROUP_PARAMS", "rmStatus", offset_of!(SetRangeGroup, rm_status)),
+    expect!("UVM_PREVENT_MIGRATION_RANGE_GROUPS_PARAMS", size, size_of::<PreventMigration>()),
+    expect!("UVM_PREVENT_MIGRATION_RANGE_GROUPS_PARAMS", "rangeGroupIds", offset_of!(PreventMigration, ids)),
+    expect!("UVM_PREVENT_MIGRATION_RANGE_GROUPS_PARAMS", "numGroupIds", offset_of!(PreventMigration, count)),
+    expect!("UVM_PREVENT_MIGRATION_RANGE_GROUPS_PARAMS", "rmStatus", offset_of!(PreventMigration, rm_status)),
+    expect!("UVM_TOOLS_FLUSH_EVENTS_PARAMS", size, size_of::<FlushEvents>()),
+    expect!("UvmEventMigrationInfo", "rangeGroupId", offset_of!(Migration, range_group_id)),
     expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "queueBuffer", offset_of!(InitTrackerHead, queue_buffer)),
     expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "queueBufferSize", offset_of!(InitTrackerHead, queue_buffer_size)),
     expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "controlBuffer", offset_of!(InitTrackerHead, control_buffer)),

@@ -28,6 +28,9 @@ fn main() {
     }
     let discard = (have >= (580, 65)).then_some(request::DISCARD);
     let requests = [
+        request::CREATE_RANGE_GROUP,
+        request::SET_RANGE_GROUP,
+        request::PREVENT_MIGRATION_RANGE_GROUPS,
         request::SET_PREFERRED_LOCATION,
         request::UNSET_PREFERRED_LOCATION,
         request::ENABLE_READ_DUPLICATION,
@@ -40,6 +43,7 @@ fn main() {
         request::TOOLS_EVENT_QUEUE_ENABLE_EVENTS,
         request::TOOLS_EVENT_QUEUE_DISABLE_EVENTS,
         request::TOOLS_GET_PROCESSOR_UUID_TABLE,
+        request::TOOLS_FLUSH_EVENTS,
     ];
     for number in requests.into_iter().chain(discard) {
         let name = request::name(number);

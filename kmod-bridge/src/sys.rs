@@ -398,7 +398,7 @@ macro_rules! lies {
     };
 }
 
-// Sizes and offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1, 4.3, 4.7).
+// Sizes and offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1, 4.3, 4.7, 4.9).
 const _: () = {
     lies!(Migrate, 80 bytes, destination_uuid at 16, flags at 32, semaphore_address at 40, semaphore_payload at 48,
         cpu_numa_node at 52, user_space_start at 56, rm_status at 72);
@@ -406,6 +406,10 @@ const _: () = {
     lies!(PolicyOf, 40 bytes, length at 8, uuid at 16, rm_status at 32);
     lies!(Prefer515, 40 bytes, uuid at 16, rm_status at 32);
     lies!(Prefer550, 40 bytes, uuid at 16, cpu_numa_node at 32, rm_status at 36);
+    lies!(CreateRangeGroup, 16 bytes, rm_status at 8);
+    lies!(SetRangeGroup, 32 bytes, base at 8, length at 16, rm_status at 24);
+    lies!(PreventMigration, 272 bytes, count at 256, rm_status at 264);
+    lies!(FlushEvents, 4 bytes);
     lies!(Discard, 32 bytes, length at 8, flags at 16, rm_status at 24);
     lies!(InitTrackerHead, 48 bytes, processor at 24, all_processors at 40, uvm_fd at 44);
     lies!(InitTracker515, 56 bytes, rm_status at 48);
@@ -420,7 +424,8 @@ const _: () = {
     lies!(Control, 528 bytes, dropped at 16);
     lies!(GpuFault, 40 bytes, access_type at 2, gpu_index at 3, address at 8, time_stamp at 16, batch_id at 32,
         client_type at 36);
-    lies!(Migration, 64 bytes, cause at 1, src_index at 2, dst_index at 3, address at 8, bytes at 16, end_time_stamp at 32);
+    lies!(Migration, 64 bytes, cause at 1, src_index at 2, dst_index at 3, address at 8, bytes at 16, end_time_stamp at 32,
+        range_group_id at 40);
 
-    assert!(size_of::<InitTracker550>() <= PARAMS_BYTES && size_of::<Migrate>() <= PARAMS_BYTES);
+    assert!(size_of::<InitTracker550>() <= PARAMS_BYTES && size_of::<PreventMigration>() <= PARAMS_BYTES);
 };

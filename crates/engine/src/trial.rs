@@ -5,6 +5,7 @@
 //! Idea: the way in has no entries to make, and carries as much. Where moves out take nearly as long as moves in, the link is what they wait for, and blocks leave mapped;
 //! where they take much longer, unmapped. Both are looked at until enough has moved, and then it is decided for good.
 //!
+//! Where the line is, at 1.8 times, is an assumption: no card was measured but one, which is far beyond it.
 //! On an H200 at PCIe 5 a block takes 2 to 4 times as long out as in (`docs/gpu-results/README.md`).
 
 use deepum_core::units::Nanos;
