@@ -29,11 +29,13 @@ enum Way {
     Asleep,
     /// On a device of 8 MiB, which most of the programs do not fit.
     Tight,
+    /// The same, where blocks leave unmapped.
+    Unmapped,
     /// The same, by an engine that nobody runs.
     NoDaemon,
 }
 
-const WAYS: [Way; 5] = [Way::Without, Way::Off, Way::Asleep, Way::Tight, Way::NoDaemon];
+const WAYS: [Way; 6] = [Way::Without, Way::Off, Way::Asleep, Way::Tight, Way::Unmapped, Way::NoDaemon];
 
 impl Way {
     /// Whether the shim does anything.
@@ -174,6 +176,7 @@ impl Bench {
         command.arg(&program.path).env("DEEPUM_EMU_LOG", file("log"));
         match way {
             Way::Off => command.env("DEEPUM", "0"),
+            Way::Unmapped => command.env("DEEPUM_LEAVE", "unmapped"),
             Way::NoDaemon => command.env("DEEPUM_ENGINE", format!("daemon:{}", file("socket").display())),
             Way::Without | Way::Asleep | Way::Tight => &mut command,
         };
