@@ -28,14 +28,7 @@ static int exporter(int in, int out) {
 int main(int argc, char **argv) {
     if (argc == 3) return exporter(atoi(argv[1]), atoi(argv[2]));
     int in[2], out[2];
-    NEED(pipe(in) == 0 && pipe(out) == 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        char numbers[2][16];
-        snprintf(numbers[0], 16, "%d", out[0]), snprintf(numbers[1], 16, "%d", in[1]);
-        execl(argv[0], argv[0], numbers[0], numbers[1], NULL);
-        _exit(91);
-    }
+    pid_t pid = again(argv[0], out, in);
     char byte;
     NEED(read(in[0], handle, sizeof handle) == sizeof handle);
     OK(cudaIpcOpenMemHandle((void **)&at[0], handle[0], LAZY_PEER_ACCESS));

@@ -87,7 +87,7 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
         can,
         tables,
         notices,
-        mover: Arc::new(UvmMover::new(space, inputs.ring, inputs.config.leave, pace)),
+        mover: Arc::new(UvmMover::new(space, inputs.ring, inputs.config.leave, pace, inputs.say)),
         hand_outs: Arc::new(page.hand_outs()),
         pace,
         looks: Looks::Own,

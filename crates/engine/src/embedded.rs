@@ -96,8 +96,10 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         None
     });
     let can = Abilities::of(&space, notices.is_ok());
-    let (mover, hand_outs) =
-        (Arc::new(UvmMover::new(space, inputs.ring, inputs.config.leave, pace)), Arc::new(inputs.page.hand_outs()));
+    let (mover, hand_outs) = (
+        Arc::new(UvmMover::new(space, inputs.ring, inputs.config.leave, pace, say)),
+        Arc::new(inputs.page.hand_outs()),
+    );
     let drivers = Drivers { notices, mover, hand_outs, can, pace, looks, driver, pending, tables };
     let running = Running::start(inputs, reader, drivers)?;
     let running = RUNNING.get_or_init(|| running);

@@ -64,19 +64,23 @@ pub struct UvmMover {
     /// How blocks had better leave.
     trial: Trial,
     /// How they leave unmapped, if the driver has that; asked at the first.
-    stay: OnceLock<Option<Stay>>,
+    stay: OnceLock<Result<Stay, String>>,
+    /// Where it is said that they do not although they were to.
+    say: Option<fn(&str)>,
 }
 
 impl UvmMover {
     /// Of this address space of the program that the ring is of.
-    pub fn new(space: Arc<VaSpace>, ring: Ring<'static>, leave: Leave, pace: Pace) -> Self {
+    pub fn new(space: Arc<VaSpace>, ring: Ring<'static>, leave: Leave, pace: Pace, say: fn(&str)) -> Self {
         let trial = match (leave, pace) {
             // What calls take by the machine's clock says nothing there.
             (Leave::Mapped, _) | (Leave::Measured, Pace::Driven) => Trial::decided(false),
             (Leave::Unmapped, _) => Trial::decided(true),
             (Leave::Measured, Pace::Polling) => Trial::default(),
         };
-        Self { space, ring, trial, stay: OnceLock::new() }
+        // Who did not ask for it misses nothing that was promised.
+        let say = (leave == Leave::Unmapped).then_some(say);
+        Self { space, ring, trial, stay: OnceLock::new(), say }
     }
 
     /// Nothing if it is not to leave unmapped.
@@ -84,13 +88,27 @@ impl UvmMover {
         if !self.trial.is_unmapped() {
             return None;
         }
-        let stay = self.stay.get_or_init(|| self.space.stay().ok()).as_ref();
-        let left = stay.and_then(|&stay| self.ring.shared().unlooked(|| self.space.leave(range, stay)));
-        if stay.is_none() || matches!(&left, Some(Err(MigrateError { why: MigrateFailure::Other(_), .. }))) {
-            self.trial.refuse();
+        let stay = self.stay.get_or_init(|| self.space.stay().map_err(|why| why.to_string()));
+        let left = match stay {
+            Ok(stay) => self.ring.shared().unlooked(|| self.space.leave(range, *stay)),
+            Err(why) => {
+                self.refused(why);
+                None
+            }
+        };
+        if let Some(Err(MigrateError { why: MigrateFailure::Other(why), .. })) = &left {
+            self.refused(&why.to_string());
             return None;
         }
         left
+    }
+
+    /// They leave mapped from now on. One thread takes what goes off the GPU, so it is said once.
+    fn refused(&self, why: &str) {
+        self.trial.refuse();
+        if let Some(say) = self.say {
+            say(&format!("DEEPUM_LEAVE=unmapped: {why}; blocks leave mapped"));
+        }
     }
 }
 

@@ -1,3 +1,4 @@
+//! may say: DEEPUM_LEAVE=unmapped
 //! may say: UVM_MIGRATE failed
 // Closes every descriptor from 3 on after CUDA started, as daemons do, and opens files of its own, which get the same numbers. Hard: whatever we had
 // open is gone, and what we do with those numbers we do to the program's files.

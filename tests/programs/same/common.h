@@ -42,3 +42,16 @@ static inline int ended(pid_t child) {
         if (errno != EINTR) return -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
+
+// This program again, in a process of its own, with the ends of two pipes for it as its words: it reads from the first and writes to the second.
+static inline pid_t again(const char *program, int to_it[2], int from_it[2]) {
+    NEED(pipe(to_it) == 0 && pipe(from_it) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char numbers[2][16];
+        snprintf(numbers[0], 16, "%d", to_it[0]), snprintf(numbers[1], 16, "%d", from_it[1]);
+        execl(program, program, numbers[0], numbers[1], NULL);
+        _exit(91);
+    }
+    return child;
+}

@@ -1,3 +1,4 @@
+//! may say: DEEPUM_LEAVE=unmapped
 //! may say: Too many open files
 //! may say: no UVM address space among this process's 0 descriptors
 //! may say: (memfd_create)

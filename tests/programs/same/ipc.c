@@ -74,14 +74,7 @@ int main(int argc, char **argv) {
     say("last %d\n", cudaGetLastError());
 
     int in[2], out[2];
-    NEED(pipe(in) == 0 && pipe(out) == 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        char numbers[2][16];
-        snprintf(numbers[0], 16, "%d", out[0]), snprintf(numbers[1], 16, "%d", in[1]);
-        execl(argv[0], argv[0], numbers[0], numbers[1], NULL);
-        _exit(91);
-    }
+    pid_t pid = again(argv[0], out, in);
     NEED(write(out[1], &to, sizeof to) == sizeof to);
     hear(in[0]);
     say("small %016" PRIx64 ", large %016" PRIx64 "\n", on_device(small, SMALL), on_device(large, N));

@@ -60,7 +60,8 @@ pub fn measure(world: &World, rows: &mut Rows) -> Result<()> {
     );
     let flushes = (0..TRIES * 4).map(|_| Ok(world.time(|| world.space.flush())?.0 as f64));
     rows.figure("flush_ns", "asking to be told of all moves that are over", flushes.collect::<Result<_>>()?);
-    kernels(world, rows, &memory, stay)?;
+    // As much as the emulated device's kernels compute.
+    kernels(world, rows, &world.managed(BLOCKS / 2)?, stay)?;
     both(world, rows, stay)
 }
 
@@ -76,7 +77,7 @@ fn kernels(world: &World, rows: &mut Rows, memory: &Managed<'_>, stay: Stay) -> 
     let kernel = Fill::load(world)?;
     kernel.run(world, memory.range)?;
     let there = world.time(|| kernel.run(world, memory.range))?;
-    let each = |with: u64| (with as f64 - there.0 as f64) / BLOCKS as f64;
+    let each = |with: u64| (with as f64 - there.0 as f64) / memory.range.blocks().len() as f64;
     let (mut faulted, mut early, mut waited) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TRIES {
         world.space.leave(memory.range, stay)?;
