@@ -14,6 +14,7 @@ pub mod adopt;
 pub mod advise;
 pub mod attach;
 pub mod fault;
+mod fetch;
 pub mod high;
 pub mod leave;
 pub mod migrate;

@@ -127,6 +127,36 @@ fn migrations_go_where_they_are_told_and_failures_have_a_reason() {
 }
 
 #[test]
+fn what_is_fetched_is_asked_for_ahead_and_all_of_it_is_waited_for() {
+    let base = 0x7f00_0020_0000;
+    let blocks = |first: u64, count: u64| (base + (first << 21), count << 21);
+    let (fake, bridge) = Fake::new(Shape::D580, "580.65.06").open(64);
+    let space = bridge.va_space.unwrap();
+    let calls = |count: u64| {
+        fake.state.lock().unwrap().migrations.clear();
+        space.fetch(AddrRange::new(DevAddr(base), Bytes(count << 21)), GPU1.id).unwrap();
+        let asked = std::mem::take(&mut fake.state.lock().unwrap().migrations);
+        assert!(asked.iter().all(|call| call.2 == GPU1.uuid.0));
+        asked.into_iter().map(|(base, length, _, flags, _)| ((base, length), flags == 1)).collect::<Vec<_>>()
+    };
+    let (begun, waited) = (|n| (blocks(n, 1), true), |n, count| (blocks(n, count), false));
+    assert_eq!(calls(1), [begun(0), waited(0, 1)]);
+    assert_eq!(calls(4), [begun(0), begun(1), begun(2), begun(3), waited(0, 4)]);
+    let six = [begun(0), begun(1), begun(2), begun(3), begun(4), waited(0, 1), begun(5), waited(1, 1), waited(2, 4)];
+    assert_eq!(calls(6), six);
+    // Each is waited for once, and none but the next four are asked for before.
+    let all = calls(16);
+    assert_eq!(all.iter().filter(|call| call.1).count(), 16);
+    assert_eq!(all[26..], [begun(15), waited(11, 1), waited(12, 4)]);
+
+    let mut fake = Fake::new(Shape::D580, "595.45.04");
+    fake.refuse = Some((51, 0x51));
+    let (_, bridge) = fake.open(64);
+    let refused = bridge.va_space.unwrap().fetch(AddrRange::new(DevAddr(base), Bytes::mib(32)), GPU1.id).unwrap_err();
+    assert!(matches!(refused.why, MigrateFailure::NoMemory));
+}
+
+#[test]
 fn contents_are_given_up_unmapped_and_failures_have_a_reason() {
     let range = AddrRange::new(DevAddr(0x7f00_0020_0000), Bytes::mib(6));
     let (fake, bridge) = Fake::new(Shape::D580, "580.65.06").open(64);

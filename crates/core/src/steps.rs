@@ -40,6 +40,8 @@ pub enum Way {
 pub enum Step {
     /// To the host, which need not map what has one copy (`kmod-bridge/src/leave.rs`).
     Leave,
+    /// Onto the GPU, in calls that need not wait for what comes (`kmod-bridge/src/fetch.rs`).
+    Fetch,
     /// `UVM_MIGRATE` to the host, which maps it.
     ToHost,
     /// `UVM_MIGRATE` to the GPU.
@@ -60,7 +62,7 @@ impl Batch {
 
     /// The calls. None for a discard, which is no matter of these.
     pub const fn steps(self) -> &'static [Step] {
-        use Step::{Access, Duplicate, Leave, Prefer, ToDevice, ToHost};
+        use Step::{Access, Duplicate, Fetch, Leave, Prefer, ToDevice, ToHost};
         match (self.lane, self.way) {
             (Lane::Discard, _) => &[],
             (Lane::Save, _) => &[Duplicate(true), ToHost],
@@ -68,7 +70,9 @@ impl Batch {
             (Lane::Drop | Lane::Evict, Way::Keep) => &[ToHost, Duplicate(true)],
             (Lane::Drop | Lane::Evict, Way::KeepOn) => &[Duplicate(false), ToHost, Duplicate(true)],
             (Lane::Drop | Lane::Evict, _) => &[Duplicate(false), ToHost],
-            (_, Way::Move | Way::Keep) => &[ToDevice],
+            // They are believed to be there.
+            (Lane::Keep, Way::Move | Way::Keep) => &[ToDevice],
+            (_, Way::Move | Way::Keep) => &[Fetch],
             (_, Way::Duplicated | Way::KeepOn) => &[ToHost, ToDevice],
             (_, Way::OwnAway) => &[Duplicate(false), ToDevice],
             (_, Way::OwnThere) => {

@@ -42,6 +42,12 @@ pub trait Mover: Send + Sync {
     /// As [`Self::migrate`].
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError>;
 
+    /// Moves all of `range`, whole UM blocks, to a GPU, in calls that need not wait for what comes, and returns when it is there.
+    ///
+    /// # Errors
+    /// As [`Self::migrate`].
+    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError>;
+
     /// Tells the driver about all of `range`, whole UM blocks.
     ///
     /// # Errors
@@ -67,6 +73,8 @@ pub struct UvmMover {
     stay: OnceLock<Result<Stay, String>>,
     /// Where it is said that they do not although they were to.
     say: Option<fn(&str)>,
+    /// Whether time is the machine's, so that calls take it from each other.
+    overlaps: bool,
 }
 
 impl UvmMover {
@@ -80,7 +88,7 @@ impl UvmMover {
         };
         // Who did not ask for it misses nothing that was promised.
         let say = (leave == Leave::Unmapped).then_some(say);
-        Self { space, ring, trial, stay: OnceLock::new(), say }
+        Self { space, ring, trial, stay: OnceLock::new(), say, overlaps: pace == Pace::Polling }
     }
 
     /// Nothing if it is not to leave unmapped.
@@ -114,17 +122,21 @@ impl UvmMover {
 
 impl Mover for UvmMover {
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
-        if self.trial.is_over() {
-            return self.space.migrate(range, to);
-        }
-        let begun = Instant::now();
-        self.space.migrate(range, to)?;
-        let time = Nanos(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        self.trial.note(to == Place::Host, range.len.0 / UmBlock::SIZE.0, time);
-        Ok(())
+        self.space.migrate(range, to)
+    }
+    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
+        if self.overlaps { self.space.fetch(range, to) } else { self.space.migrate(range, Place::Device(to)) }
     }
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
-        self.leave_unmapped(range).unwrap_or_else(|| self.migrate(range, Place::Host))
+        let begun = Instant::now();
+        let left = self.leave_unmapped(range);
+        let unmapped = left.is_some();
+        left.unwrap_or_else(|| self.space.migrate(range, Place::Host))?;
+        if !self.trial.is_over() {
+            let time = Nanos(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            self.trial.note(unmapped, range.len.0 / UmBlock::SIZE.0, time);
+        }
+        Ok(())
     }
     fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), AdviseError> {
         self.space.advise(range, advice)
@@ -280,6 +292,7 @@ impl Tools<'_> {
         let advise = |advice| self.mover.advise(range, advice).map_err(Failure::Advise);
         match step {
             Step::Leave => self.mover.leave(range).map_err(Failure::Move),
+            Step::Fetch => self.mover.fetch(range, device).map_err(Failure::Move),
             Step::ToHost => self.mover.migrate(range, Place::Host).map_err(Failure::Move),
             Step::ToDevice => self.mover.migrate(range, Place::Device(device)).map_err(Failure::Move),
             Step::Duplicate(on) => advise(Advice::Duplicate(on)),

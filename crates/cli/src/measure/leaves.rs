@@ -5,7 +5,7 @@ use super::link::gb_s;
 use super::row::Rows;
 use super::world::{GPU, Managed, ON_GPU, World, pieces};
 use anyhow::Result;
-use deepum_core::units::{AddrRange, Bytes, Place};
+use deepum_core::units::AddrRange;
 use deepum_kmod_bridge::Stay;
 
 /// Blocks that are moved for a figure: 128 MiB.
@@ -62,7 +62,7 @@ pub fn measure(world: &World, rows: &mut Rows) -> Result<()> {
     rows.figure("flush_ns", "asking to be told of all moves that are over", flushes.collect::<Result<_>>()?);
     // As much as the emulated device's kernels compute.
     kernels(world, rows, &world.managed(BLOCKS / 2)?, stay)?;
-    both(world, rows, stay)
+    super::duplex::measure(world, rows, stay)
 }
 
 /// All pieces without waiting, then until the last is there.
@@ -96,46 +96,5 @@ fn kernels(world: &World, rows: &mut Rows, memory: &Managed<'_>, stay: Stay) -> 
     rows.figure("faulted_left_ns", "a block out unmapped that a kernel faults on", faulted);
     rows.figure("early_ns", "blocks that come, and a kernel that does not wait for them, each", early);
     rows.figure("waited_ns", "the same, waiting", waited);
-    Ok(())
-}
-
-fn both(world: &World, rows: &mut Rows, stay: Stay) -> Result<()> {
-    let (mut one, mut other) = (world.managed(BLOCKS)?, world.managed(BLOCKS)?);
-    world.fill(one.range, 1)?;
-    world.fill(other.range, 1)?;
-    for memory in [&one, &other] {
-        world.space.migrate(memory.range, Place::Host)?;
-        world.space.migrate(memory.range, ON_GPU)?;
-    }
-    world.space.leave(other.range, stay)?;
-    for (out, back, waits, name) in [
-        (1, 1, true, "both_left_2mib_gb_s"),
-        (4, 1, true, "both_left_8_2mib_gb_s"),
-        (4, 4, true, "both_left_8mib_gb_s"),
-        (16, 16, true, "both_left_32mib_gb_s"),
-        (1, 1, false, "both_begun_2mib_gb_s"),
-        (4, 4, false, "both_begun_8mib_gb_s"),
-        (16, 16, false, "both_begun_32mib_gb_s"),
-    ] {
-        let mut tries = Vec::new();
-        for _ in 0..TRIES {
-            let time = world.time(|| {
-                std::thread::scope(|scope| {
-                    let leaves = scope.spawn(|| one.pieces(out).try_for_each(|piece| world.space.leave(piece, stay)));
-                    match waits {
-                        true => other.pieces(back).try_for_each(|piece| world.space.migrate(piece, ON_GPU))?,
-                        false => begin_all(world, other.range, back)?,
-                    }
-                    match leaves.join() {
-                        Ok(left) => anyhow::Ok(left?),
-                        Err(_) => anyhow::bail!("a thread that moves ended early"),
-                    }
-                })
-            })?;
-            tries.push(gb_s(Bytes(2 * one.range.len.0), time));
-            std::mem::swap(&mut one, &mut other);
-        }
-        rows.figure(name, "out unmapped and in at once, together", tries);
-    }
     Ok(())
 }

@@ -9,6 +9,7 @@
 
 mod calls;
 mod contents;
+mod duplex;
 mod faults;
 mod kernel;
 mod leaves;

@@ -218,6 +218,17 @@ fn the_way_in_stands_still_for_a_drop_unless_the_gpu_waits_for_a_fault() {
 }
 
 #[test]
+fn what_is_believed_to_be_there_is_asked_for_by_a_call_that_waits() {
+    let mut queues = Queues::default();
+    let kept = Command::Fetch { block: UmBlock(1), why: Why::Keep };
+    for (command, steps) in [(fault(1), [Step::Fetch]), (predicted(1, 1), [Step::Fetch]), (kept, [Step::ToDevice])] {
+        queues.push(command);
+        assert_eq!(queues.pop_batch(Direction::In, 16).unwrap().steps(), steps);
+        queues.done(Direction::In);
+    }
+}
+
+#[test]
 fn what_leaves_is_dropped_if_the_host_has_it_and_keeps_a_copy_if_that_is_asked() {
     use Step::{Duplicate, Leave, ToHost};
     let (drop, mut queues) = (|n| Command::Drop { block: UmBlock(n) }, Queues::default());

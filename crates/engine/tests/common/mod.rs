@@ -203,6 +203,10 @@ impl Mover for Hands {
         Ok(())
     }
 
+    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
+        self.migrate(range, Place::Device(to))
+    }
+
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
         self.migrate(range, Place::Host)
     }

@@ -346,7 +346,9 @@ impl Job {
         let done = match step {
             // Mapped, as in the program where time is virtual.
             Step::Leave | Step::ToHost => memory.migrate(range, Place::Host, self.done).map(|migrated| migrated.done),
-            Step::ToDevice => memory.migrate(range, Place::Device(GPU), self.done).map(|migrated| migrated.done),
+            Step::Fetch | Step::ToDevice => {
+                memory.migrate(range, Place::Device(GPU), self.done).map(|migrated| migrated.done)
+            }
             Step::Duplicate(on) => memory.advise(range, Advice::Duplicate(on), self.done),
             Step::Prefer(on) => memory.advise(range, Advice::Prefer(on.then_some(Place::Device(GPU))), self.done),
             Step::Access(on) => memory.advise(range, Advice::AccessedBy(GPU, on), self.done),
