@@ -49,3 +49,20 @@ pub fn managed<D: Door>(len: Bytes, apart: bool, out: &mut DevPtr) -> Option<Sta
     }
     D::managed(usize::try_from(asked.0).unwrap_or(usize::MAX), out)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use deepum_core::units::DevAddr;
+
+    #[test]
+    fn the_chunks_of_an_allocation_are_those_of_what_the_driver_was_asked_for() {
+        for (mib, in_chunks) in [(2, 32), (18, 32), (20, 32), (32, 32), (34, 64), (64, 64), (98, 128)] {
+            let of = |len| chunks(AddrRange::new(DevAddr(1 << 40), len)).len;
+            assert_eq!(
+                (of(Bytes::mib(mib)), of(asked_for(Bytes::mib(mib)))),
+                (Bytes::mib(in_chunks), Bytes::mib(in_chunks))
+            );
+        }
+    }
+}
