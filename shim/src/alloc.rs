@@ -3,14 +3,15 @@
 //! Large device allocations are made as managed ones, rounded up to whole UM blocks. What stays device memory: small
 //! allocations (they would share UM blocks, facts 4.6), those of communication libraries (which export or pin them),
 //! and those made during a graph capture. Memory of stream-ordered pools is handed out of large allocations of ours ([`crate::pools`]);
-//! virtual memory management has no managed form and passes through ([`crate::kept`]).
+//! virtual memory management has no managed form and passes through ([`crate::kept`]). An allocation of the program's own may have to be exported one day, so it
+//! keeps apart from others ([`apart`]).
 //!
 //! Not here: which allocations live, and whether one more may be promised ([`crate::registry`]).
 
 use crate::abi::{DevPtr, Extent, OUT_OF_MEMORY, PitchedPtr, Ptr, SUCCESS, Status};
 use crate::real::{LastError, file_of};
 use crate::registry::{Contents, Released, adopt, adopt_own, fits, host_allowance, managed, release};
-use crate::{launch, link, log, opt, stage, still, symbols};
+use crate::{apart, launch, link, log, opt, registry, stage, still, symbols};
 use deepum_core::units::{Bytes, DevAddr, UmBlock};
 use deepum_protocol::shared::ShimCounter;
 use std::ffi::c_uint;
@@ -99,15 +100,17 @@ pub enum Granted {
     Cannot(Option<Status>),
 }
 
-/// `len` bytes of managed memory, which are whole UM blocks, where they may be promised.
-pub fn managed_memory<D: Door>(len: Bytes) -> Granted {
+/// Managed memory for `asked` bytes, in whole UM blocks, where they may be promised. `exportable`: whether it may have to be exported.
+pub fn managed_memory<D: Door>(asked: Bytes, exportable: bool) -> Granted {
+    let len = asked.round_up_to_blocks();
     if !fits(len) {
         return Granted::TooMuch;
     }
+    let apart = exportable && (!apart::is_small(len) || registry::small_apart() < apart::MOST);
     let mut address = 0;
     let made = {
         let _allocating = still::allocating();
-        D::managed(usize::try_from(len.0).unwrap_or(usize::MAX), &mut address)
+        apart::managed::<D>(len, apart, &mut address)
     };
     match made {
         Some(SUCCESS) => {
@@ -116,7 +119,7 @@ pub fn managed_memory<D: Door>(len: Bytes) -> Granted {
             }
             count(ShimCounter::AllocationsManaged);
             let whole = address % UmBlock::SIZE.0 == 0;
-            adopt(DevAddr(address), len, if whole { Contents::Unknown } else { Contents::Program });
+            adopt(DevAddr(address), asked, if whole { Contents::Unknown } else { Contents::Program }, apart);
             log::debug(|| format!("{len} of managed memory at {address:#x}"));
             Granted::At(DevAddr(address))
         }
@@ -154,14 +157,13 @@ fn allocate<D: Door>(bytes: Bytes, caller: usize, put: impl FnOnce(DevPtr), devi
     if !stage::ready() {
         return device();
     }
-    let len = bytes.round_up_to_blocks();
-    match managed_memory::<D>(len) {
+    match managed_memory::<D>(bytes, true) {
         Granted::At(address) => {
             put(address.0);
             SUCCESS
         }
         Granted::TooMuch => {
-            refuse(len);
+            refuse(bytes.round_up_to_blocks());
             // Asked for what cannot be, CUDA says so in each of its ways: also as the runtime's last error.
             D::managed(IMPOSSIBLE, &mut 0);
             OUT_OF_MEMORY

@@ -13,7 +13,8 @@
 //! of their own, to be done beside launches.
 //!
 //! Invariants: nothing here waits; what the program described is read once, and never beyond what CUDA itself reads of it; a
-//! recorded range lies inside one managed allocation, whatever the program said.
+//! recorded range lies inside one managed allocation, whatever the program said. What goes past the end of one is refused, by us where the driver was asked for more
+//! than the program ([`crate::apart`]).
 //!
 //! Not here: which functions copy ([`crate::symbols::copies`]), and what they are told ([`crate::extent`]).
 
@@ -23,11 +24,13 @@ use crate::fence::here;
 use crate::issue::Issue;
 use crate::launch::{captures, capturing};
 use crate::map::BlockMap;
+use crate::real::genuine;
 use crate::record::Copied;
 use crate::{link, progress, pt, registry};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, UmBlock};
 use deepum_protocol::ring::{Record, Ring};
 use deepum_protocol::shared::ShimCounter;
+use std::ffi::c_int;
 
 /// A copy in progress, between the two halves of its hook.
 pub struct Note {
@@ -35,8 +38,28 @@ pub struct Note {
     /// Several copies in one call: if one is refused, others may be on their way all the same.
     several: bool,
     fills: bool,
+    goes_past: bool,
     function: &'static str,
     copied: Copied,
+}
+
+impl Note {
+    /// The error of a copy past the end of an allocation, where the driver knows of no such end.
+    pub fn refusal(&self) -> Option<Status> {
+        /// `CUDA_ERROR_INVALID_VALUE`, the same in the runtime.
+        const INVALID_VALUE: Status = 1;
+        if !self.goes_past || self.several {
+            return None;
+        }
+        // The runtime is to have it as its last error, too, so it is given something that it refuses by the same one.
+        if self.function.starts_with("cuda")
+            && let Some(set) = genuine!(Cudart, "cudaMemset", fn(Ptr, c_int, usize) -> Status)
+        {
+            // SAFETY: null is nobody's memory, so nothing is written.
+            unsafe { set(std::ptr::null_mut(), 0, 1) };
+        }
+        Some(INVALID_VALUE)
+    }
 }
 
 /// What is known of a copy while its ends are looked at.
@@ -60,6 +83,9 @@ pub struct Copying {
     several: bool,
     /// Whether it is a memset.
     fills: bool,
+    exact: bool,
+    /// Whether it goes on behind what the program knows of an allocation.
+    goes_past: bool,
     state: State,
     function: &'static str,
     copied: Copied,
@@ -69,20 +95,36 @@ pub struct Copying {
 #[inline]
 pub fn begin(function: &'static str, stream: Ptr, per_thread: bool) -> Option<Copying> {
     let (ring, state, copied) = (link::ring()?, State::Elsewhere, Copied::default());
-    Some(Copying { ring, stream, per_thread, several: false, fills: false, state, function, copied })
+    Some(Copying {
+        ring,
+        stream,
+        per_thread,
+        several: false,
+        fills: false,
+        exact: true,
+        goes_past: false,
+        state,
+        function,
+        copied,
+    })
 }
 
 impl Copying {
     /// Both ends were looked at.
     pub fn end(self) -> Option<Note> {
         let State::Issued(issue) = self.state else { return None };
-        let Self { several, fills, function, copied, .. } = self;
-        Some(Note { issue, several, fills, function, copied })
+        let Self { several, fills, goes_past, function, copied, .. } = self;
+        Some(Note { issue, several, fills, goes_past, function, copied })
     }
 
     /// From here on these are several copies, of which some may be refused alone.
     pub fn several(&mut self) {
         self.several = true;
+    }
+
+    /// What is looked at may be more than what the copy uses.
+    pub fn roughly(&mut self) {
+        self.exact = false;
     }
 
     /// This is a memset.
@@ -105,6 +147,7 @@ impl Copying {
             return;
         }
         let Some(range) = within(registry::map(), area) else { return };
+        self.goes_past |= self.exact && range.len.0 < area.len && registry::lies_behind(range.end());
         if matches!(self.state, State::Elsewhere) {
             self.copied.begin();
             self.state = self.issue();

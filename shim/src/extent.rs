@@ -229,7 +229,7 @@ impl Copying {
     pub unsafe fn runtime(&mut self, copy: *const RuntimeCopy) {
         // SAFETY: not null, so the program's own description.
         if let Some(copy) = unsafe { copy.as_ref() } {
-            self.both(copy.areas());
+            self.between(&copy.src, &copy.dst, copy.extent);
         }
     }
 
@@ -237,8 +237,15 @@ impl Copying {
     pub unsafe fn runtime_peer(&mut self, copy: *const RuntimePeerCopy) {
         // SAFETY: not null, so the program's own description.
         if let Some(RuntimePeerCopy { src, dst, extent, .. }) = unsafe { copy.as_ref() } {
-            self.both(ends(src, dst, *extent));
+            self.between(src, dst, *extent);
         }
+    }
+
+    fn between(&mut self, src: &RuntimeEnd, dst: &RuntimeEnd, extent: Extent) {
+        if !src.array.is_null() || !dst.array.is_null() {
+            self.roughly();
+        }
+        self.both(ends(src, dst, extent));
     }
 
     fn both(&mut self, [read, written]: [Area; 2]) {

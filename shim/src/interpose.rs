@@ -14,7 +14,8 @@
 //! What unwinds out of a watched function (an exception of PyTorch's, a thread that is cancelled) goes on through us; panics of
 //! ours stay inside the fence ([`crate::fence`]).
 //!
-//! Copies have rows of their own, of two twins each, which become two `watch` rows; what such a row says is the stream, and how the
+//! Copies have rows of their own, of two twins each, which become two `copy` rows: `watch`, but that the note may have an answer
+//! of its own (`refusal`), which then stands for the call; what such a row says is the stream, and how the
 //! arguments describe the copy ([`crate::copy`]).
 //!
 //! A row says the library, the CUDA version since which the driver hands this variant out (0 elsewhere), and what is
@@ -109,6 +110,23 @@ macro_rules! interpose {
         }
     };
 
+    (@export copy $sym:ident ( $($a:ident : $t:ty),* ) -> $ret:ty [$missing:expr] => $hook:path; $($doc:literal)+) => {
+        $(#[doc = $doc])+
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub unsafe extern "C-unwind" fn $sym($($a: $t),*) -> $ret {
+            let Some(real) = genuine::$sym.get() else { return $missing };
+            // SAFETY: the arguments are the program's own to this very function; its contract makes them readable.
+            let note = $crate::fence::ours(|| unsafe { <$hook>::before($($a),*) }).flatten();
+            let refused = note.as_ref().and_then(|note| note.refusal());
+            // SAFETY: the program's own call: same symbol, same arguments, same thread.
+            let ret = refused.unwrap_or_else(|| unsafe { real($($a),*) });
+            if let Some(note) = note {
+                $crate::fence::ours(|| <$hook>::after(note, ret));
+            }
+            ret
+        }
+    };
+
     (@export replace $($row:tt)*) => { interpose!(@export instead ours $($row)*); };
     (@export look_up $($row:tt)*) => { interpose!(@export instead anywhere $($row)*); };
     (@export instead $fence:ident $sym:ident ( $($a:ident : $t:ty),* ) -> $ret:ty [$missing:expr] => $hook:path; $($doc:literal)+) => {
@@ -168,10 +186,10 @@ macro_rules! interpose_copies {
 
         interpose! {$(
             #[doc = $doc]
-            watch $lib $since $sym $args -> Status [GONE] => hooks::$sym;
+            copy $lib $since $sym $args -> Status [GONE] => hooks::$sym;
             $(
                 #[doc = $doc]
-                watch $lib (twin_since($since)) $twin $args -> Status [GONE] => hooks::$twin;
+                copy $lib (twin_since($since)) $twin $args -> Status [GONE] => hooks::$twin;
             )?
         )*}
     };

@@ -20,6 +20,7 @@ compile_error!("libdeepum.so knows the calling convention and dynamic linker of 
 
 mod abi;
 mod alloc;
+mod apart;
 mod arguments;
 mod contexts;
 mod copy;

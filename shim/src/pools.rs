@@ -177,7 +177,7 @@ fn block(handle: usize, device: DeviceId, len: Bytes, key: StreamKey, stream: Pt
             .pool(handle)
             .is_some_and(|pool| pool.max == Bytes::ZERO || pool.books.reserved.now + slab <= pool.max);
         drop(guard);
-        let made = if allowed { alloc::managed_memory::<alloc::Driver>(slab) } else { Granted::Full };
+        let made = if allowed { alloc::managed_memory::<alloc::Driver>(slab, false) } else { Granted::Full };
         let mut guard = pools();
         match made {
             Granted::At(start) => {

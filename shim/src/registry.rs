@@ -7,7 +7,7 @@
 
 use crate::abi::{SUCCESS, Status};
 use crate::map::BlockMap;
-use crate::{ipc, link, opt, pt, record};
+use crate::{apart, ipc, link, opt, pt, record};
 use deepum_config::host;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId};
 use deepum_engine::recorder::Begun;
@@ -22,6 +22,7 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     free_ordinals: BTreeSet::new(),
     next_ordinal: 0,
     managed: Bytes::ZERO,
+    small_apart: 0,
     spare_at_start: None,
 });
 
@@ -30,6 +31,8 @@ struct Registry {
     free_ordinals: BTreeSet<u32>,
     next_ordinal: u32,
     managed: Bytes,
+    /// Small allocations that share no chunk of addresses.
+    small_apart: usize,
     /// Host memory that could be had when the first allocation was made.
     spare_at_start: Option<Bytes>,
 }
@@ -37,12 +40,22 @@ struct Registry {
 #[derive(Clone, Copy)]
 struct Allocation {
     range: AddrRange,
+    /// What the program asked for, of that.
+    asked: Bytes,
+    /// Whether it shares no chunk of addresses with others ([`apart`]).
+    apart: bool,
     device: DeviceId,
     /// The lowest number that was free, so that a program that allocates in the same order gets the same numbers.
     ordinal: u32,
     contents: Contents,
     /// Whether the program asked for device memory.
     ours: bool,
+}
+
+impl Allocation {
+    fn is_small_apart(&self) -> bool {
+        self.apart && apart::is_small(self.range.len)
+    }
 }
 
 /// Whose the contents are, and so whether we can ever know that nobody needs them.
@@ -68,6 +81,11 @@ fn registry() -> MutexGuard<'static, Registry> {
 /// Managed bytes that live.
 pub fn managed() -> Bytes {
     registry().managed
+}
+
+/// Small allocations that live and share no chunk of addresses.
+pub fn small_apart() -> usize {
+    registry().small_apart
 }
 
 /// Host memory that managed memory may use, all in all; nothing before the driver is set up.
@@ -127,28 +145,36 @@ pub fn fits(more: Bytes) -> bool {
 }
 
 /// Takes a new managed allocation into the registry, unless it is there.
-pub fn adopt(start: DevAddr, len: Bytes, contents: Contents) {
-    put(AddrRange::new(start, len.round_up_to_blocks()), link::current_device(), contents, true);
+pub fn adopt(start: DevAddr, asked: Bytes, contents: Contents, apart: bool) {
+    put(new(start, asked, contents, true, apart));
 }
 
 /// The same of one that the program made itself.
-pub fn adopt_own(start: DevAddr, len: Bytes) {
-    put(AddrRange::new(start, len.round_up_to_blocks()), link::current_device(), Contents::Program, false);
+pub fn adopt_own(start: DevAddr, asked: Bytes) {
+    put(new(start, asked, Contents::Program, false, false));
 }
 
-fn put(range: AddrRange, device: DeviceId, contents: Contents, ours: bool) {
+fn new(start: DevAddr, asked: Bytes, contents: Contents, ours: bool, apart: bool) -> Allocation {
+    let range = AddrRange::new(start, asked.round_up_to_blocks());
+    Allocation { range, asked, apart, device: link::current_device(), ordinal: 0, contents, ours }
+}
+
+/// Takes it in, by an ordinal that is free now.
+fn put(mut allocation: Allocation) {
     let Some(ring) = link::ring() else { return };
+    let Allocation { range, device, .. } = allocation;
     let mut registry = registry();
     if range.start == DevAddr(0) || registry.live.contains_key(&range.start) {
         return;
     }
-    let ordinal = registry.free_ordinals.pop_first().unwrap_or_else(|| {
+    allocation.ordinal = registry.free_ordinals.pop_first().unwrap_or_else(|| {
         registry.next_ordinal += 1;
         registry.next_ordinal - 1
     });
-    registry.live.insert(range.start, Allocation { range, device, ordinal, contents, ours });
+    registry.live.insert(range.start, allocation);
     registry.managed += range.len;
-    MAP.insert(range, ordinal);
+    registry.small_apart += usize::from(allocation.is_small_apart());
+    MAP.insert(range, allocation.ordinal);
     ring.shared().add(ShimCounter::ManagedBytes, range.len.0);
     ring.push(device, &Record::Alloc { range });
     record::alloc(device, range);
@@ -169,11 +195,36 @@ pub fn tell_again(first: &dyn Fn()) {
     pt::tell_again(&active, ring);
 }
 
-/// The allocation around `at`, and its device, if we made it managed where the program had asked for memory of a device.
-pub fn made_by_us(at: DevAddr) -> Option<(AddrRange, DeviceId)> {
+/// An allocation that we made managed where the program had asked for memory of a device.
+#[derive(Clone, Copy)]
+pub struct Ours {
+    pub range: AddrRange,
+    /// What the program asked for, of that.
+    pub asked: Bytes,
+    pub device: DeviceId,
+    /// Whether it shares no chunk of addresses with others ([`apart`]).
+    pub apart: bool,
+}
+
+/// Ours around `at`.
+pub fn made_by_us(at: DevAddr) -> Option<Ours> {
+    ours_from(at).filter(|ours| ours.range.contains(at))
+}
+
+/// Ours that has `at` behind what the program knows of it.
+pub fn lies_behind(at: DevAddr) -> bool {
+    let is_behind = |ours: Ours| {
+        let all = AddrRange::new(ours.range.start, apart::asked_for(ours.range.len));
+        ours.apart && !ours.range.contains(at) && all.contains(at)
+    };
+    ours_from(at).is_some_and(is_behind)
+}
+
+/// The last of ours that begins at `at` or before, if no other allocation does after it.
+fn ours_from(at: DevAddr) -> Option<Ours> {
     let registry = registry();
-    let (_, found) = registry.live.range(..=at).next_back()?;
-    (found.range.contains(at) && found.ours).then_some((found.range, found.device))
+    let (_, &Allocation { range, asked, device, apart, ours, .. }) = registry.live.range(..=at).next_back()?;
+    ours.then_some(Ours { range, asked, device, apart })
 }
 
 /// PyTorch's allocator hands out memory at `at`: the allocation it is in, if that is news and its contents can be followed.
@@ -201,6 +252,7 @@ fn take_out(start: DevAddr, waits: bool) -> Option<Allocation> {
     let gone = registry.live.remove(&start)?;
     registry.free_ordinals.insert(gone.ordinal);
     registry.managed = registry.managed.saturating_sub(gone.range.len);
+    registry.small_apart -= usize::from(gone.is_small_apart());
     MAP.remove(gone.range, gone.ordinal);
     if let Some(ring) = link::ring() {
         ring.shared().sub(ShimCounter::ManagedBytes, gone.range.len.0);
@@ -219,7 +271,7 @@ impl Released {
     pub fn settle(self, status: Status) {
         record::over(self.1);
         if status != SUCCESS {
-            put(self.0.range, self.0.device, Contents::Program, self.0.ours);
+            put(Allocation { contents: Contents::Program, ..self.0 });
         }
     }
 }

@@ -156,6 +156,8 @@ interpose! {
     replace Cuda 4000 cuPointerGetAttribute(out: *mut c_void, which: c_int, at: DevPtr) -> Status [GONE] => pointers::Attribute;
     /// Several questions at once.
     replace Cuda 7000 cuPointerGetAttributes(count: c_uint, which: *const c_int, outs: *mut *mut c_void, at: DevPtr) -> Status [GONE] => pointers::Attributes;
+    /// How large it is, is what was asked for.
+    replace Cuda 3020 cuMemGetAddressRange_v2(base: *mut DevPtr, bytes: *mut usize, at: DevPtr) -> Status [GONE] => pointers::AddressRange;
     /// As above, runtime door.
     replace Cudart 0 cudaPointerGetAttributes(out: *mut pointers::Found, at: Ptr) -> Status [GONE] => pointers::Described;
     /// What there is, and what is free.

@@ -185,7 +185,18 @@ int main(void) {
     FORMS(cuMemsetD2D32_v2, cuMemsetD2D32Async, (a, N(64), 0, N(10), N(3)), W(a, 168));
 
     // A copy that runs past its allocation is recorded no further; one of other memory, or of nothing, not at all.
-    DOOR(cuMemcpyAsync, ((u64)host, a + 7 * MIB, N(9) << 20, NULL), R(a + 7 * MIB, MIB));
+    void *large;
+    EQUAL(cudaMalloc(&large, 24 * MIB), 0);
+    u64 c = (u64)large;
+    DOOR(cuMemcpyAsync, ((u64)host, c + 23 * MIB, N(9) << 20, NULL), R(c + 23 * MIB, MIB));
+    // Of a small allocation the driver knows another end than the program, so it is not asked.
+    begin("cuMemcpyAsync");
+    EQUAL(cuMemcpyAsync((u64)host, a + 7 * MIB, N(9) << 20, NULL), 1);
+    EQUAL(cudaMemcpyAsync(host, p, N(8 * MIB + 1), 2, NULL), 1);
+    EQUAL(cudaMemsetAsync(p, 0, N(8 * MIB + 1), NULL), 1);
+    EQUAL(fake_calls("cuMemcpyAsync"), before.calls);
+    EQUAL(ring()[RING_ISSUED], before.places);
+    EQUAL(counter(COPIES), before.copies);
 #define NONE(name, args)                      \
     do {                                      \
         begin(#name);                         \

@@ -1,4 +1,5 @@
-//! Managed memory becomes memory of its device, at the same address, with the same contents.
+//! Managed memory becomes memory of its device, at the same address, with the same contents. Reserved are all addresses of the chunks that it lay in
+//! alone ([`crate::apart`]): fewer than a chunk no driver has been seen to give where they were.
 //!
 //! The order is such that whatever can fail fails before anything is given up: that the driver gives addresses back that were just freed is
 //! tried with others first; the memory, and that it can be exported, is there before the contents are copied; and they are copied before the managed
@@ -7,7 +8,8 @@
 
 use super::physical::{self, Physical, reserve_exactly};
 use crate::abi::{Dev, DevPtr, OUT_OF_MEMORY, Ptr, SUCCESS, Status};
-use crate::alloc::{Door, Driver};
+use crate::alloc::Driver;
+use crate::apart::{self, chunks};
 use crate::real::genuine;
 use crate::still::Still;
 use crate::{contexts, launch, link, log, registry, still, symbols};
@@ -42,7 +44,7 @@ pub fn devices() -> u8 {
     link::gpus().map_or(1, |gpus| u8::try_from(gpus.list.len()).unwrap_or(u8::MAX))
 }
 
-/// Changes the allocation at `range`, a managed one of ours of the thread's own device. The caller holds the lock of exports.
+/// Changes the allocation at `range`, a managed one of ours that lies apart, of the thread's own device. The caller holds the lock of exports.
 pub fn to_device_memory(range: AddrRange, device: DeviceId) -> Result<Physical, Stays> {
     if launch::capturing() {
         return Err("a stream is being captured".into());
@@ -89,10 +91,11 @@ fn by_way_of(aside: AddrRange, range: AddrRange, device: DeviceId, memory: Physi
         released.into_iter().for_each(|released| released.settle(1));
         return Err(why);
     }
-    let there = reserve_exactly(range).map_err(Stays::from).and_then(|()| {
+    let whole = chunks(range);
+    let there = reserve_exactly(whole).map_err(Stays::from).and_then(|()| {
         let mapped = memory.map(range, device, devices()).map_err(failed("cuMemMap"));
         mapped.inspect_err(|_| {
-            let _ = physical::give_back(range);
+            let _ = physical::give_back(whole);
         })
     });
     if let Err(why) = there {
@@ -137,7 +140,7 @@ fn managed_at(range: AddrRange) -> bool {
 }
 
 fn managed(len: Bytes, out: &mut DevPtr) -> Option<Status> {
-    Driver::managed(usize::try_from(len.0).unwrap_or(usize::MAX), out)
+    apart::managed::<Driver>(len, true, out)
 }
 
 fn free_quietly(at: DevPtr) {
@@ -156,7 +159,7 @@ fn rehearse(len: Bytes) -> Result<(), Stays> {
         None => return Err("there is no cuMemAllocManaged".into()),
     }
     free_quietly(at);
-    let range = AddrRange::new(DevAddr(at), len);
+    let range = chunks(AddrRange::new(DevAddr(at), len));
     reserve_exactly(range)?;
     physical::give_back(range).map_err(failed("cuMemAddressFree"))
 }

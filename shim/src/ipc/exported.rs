@@ -7,9 +7,11 @@ use super::Handle;
 use super::change::{self, Stays, idle_here};
 use super::physical::{self, Physical};
 use crate::abi::{Ptr, SUCCESS, Status};
+use crate::apart::{MOST, chunks};
 use crate::map::BlockMap;
 use crate::real::genuine;
-use crate::{fence, link, log, registry};
+use crate::registry::{self, Ours};
+use crate::{fence, link, log};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId};
 use deepum_engine::exports::{Listener, Ticket};
 use deepum_protocol::shared::MAX_DEVICES;
@@ -31,6 +33,8 @@ struct Exports {
 
 struct Export {
     range: AddrRange,
+    /// What the program asked for, of that.
+    asked: Bytes,
     device: DeviceId,
     memory: Physical,
     ticket: Ticket,
@@ -40,7 +44,7 @@ struct Export {
 
 impl Export {
     fn handle(&self) -> Handle {
-        Handle { pid: std::process::id(), len: self.range.len, ticket: self.ticket }
+        Handle { pid: std::process::id(), len: self.asked, ticket: self.ticket }
     }
 }
 
@@ -67,13 +71,24 @@ pub fn holds(at: DevAddr) -> bool {
     WHERE.find(at).is_some()
 }
 
+/// What was asked for of the exported memory around `at`.
+pub fn asked(at: DevAddr) -> Option<Bytes> {
+    WHERE.find(at)?;
+    exports().list.iter().find(|export| export.range.contains(at)).map(|export| export.asked)
+}
+
 /// The handle of the allocation around `at`, which is exported, or a managed one of ours.
 pub fn export(at: DevAddr) -> Result<Handle, Stays> {
     let mut exports = exports();
     if let Some(export) = exports.list.iter().find(|export| export.range.contains(at)) {
         return Ok(export.handle());
     }
-    let (range, device) = registry::made_by_us(at).ok_or("it was freed")?;
+    let Ours { range, asked, device, apart } = registry::made_by_us(at).ok_or("it was freed")?;
+    if !apart {
+        return Err(Stays::Because(format!(
+            "it lies beside others, as small memory does that is made while {MOST} other allocations below 20 MiB live"
+        )));
+    }
     if device != link::current_device() {
         return Err("it is another GPU's than the thread's".into());
     }
@@ -87,7 +102,7 @@ pub fn export(at: DevAddr) -> Result<Handle, Stays> {
         bytes.fetch_add(range.len.0, Ordering::Relaxed);
     }
     log::debug(|| format!("{} at {:#x} became memory of the GPU, to be exported", range.len, range.start.0));
-    let export = Export { range, device, memory, ticket, context };
+    let export = Export { range, asked, device, memory, ticket, context };
     let handle = export.handle();
     exports.list.push(export);
     Ok(handle)
@@ -142,7 +157,8 @@ fn free_now(at: DevAddr) -> Option<Status> {
     }
     // As a free does. Others who have it open have it still.
     let idle = idle_here();
-    let gone = physical::unmap(export.range).and(export.memory.release()).and(physical::give_back(export.range));
+    let gone = physical::unmap(export.range).and(export.memory.release());
+    let gone = gone.and(physical::give_back(chunks(export.range)));
     Some(idle.and(gone).err().unwrap_or(SUCCESS))
 }
 

@@ -3,7 +3,7 @@
 //! Problem: what a program exports (`torch.multiprocessing` shares tensors so) is memory of `cudaMalloc`, which we made managed, and the driver
 //! exports no managed memory (facts 4.6).
 //! Idea: at its export such memory becomes memory of its device at the same address ([`change`]), of the kind that a descriptor can be had for
-//! ([`physical`]). That is rare, and waits for the GPU; it cannot leave the GPU from then on. To the engine it is freed; how much
+//! ([`physical`]), as far as its addresses are its own ([`crate::apart`]). That is rare, and waits for the GPU; it cannot leave the GPU from then on. To the engine it is freed; how much
 //! less fits beside it, the engine finds out as with any memory of the device that is not managed.
 //! The handle that the program gets is ours: magic, process, number, size, secret. Whoever opens such a handle asks the
 //! exporter for the descriptor ([`deepum_engine::exports`]) and maps the memory; all other handles are CUDA's.
@@ -35,6 +35,7 @@ const MAGIC: [u8; 8] = *b"DeepUM\x001";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Handle {
     pid: u32,
+    /// As the exporter's program asked for it.
     len: Bytes,
     ticket: Ticket,
 }
@@ -73,6 +74,11 @@ pub fn exported_bytes(device: DeviceId) -> Bytes {
 /// Of all devices.
 pub fn all_exported_bytes() -> Bytes {
     exported::all_bytes()
+}
+
+/// What was asked for of the exported or opened memory around `at`.
+pub fn asked(at: DevAddr) -> Option<Bytes> {
+    exported::asked(at).or_else(|| opened::asked(at))
 }
 
 /// For the free of an address: whether it was exported memory, which is free now.

@@ -6,7 +6,7 @@ use super::physical;
 use crate::abi::{SUCCESS, Status};
 use crate::map::BlockMap;
 use crate::{fence, link, log};
-use deepum_core::units::{AddrRange, DevAddr, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DevAddr};
 use deepum_engine::exports;
 use deepum_protocol::status::folders;
 use std::os::fd::AsFd;
@@ -35,7 +35,7 @@ pub fn open(handle: Handle) -> Result<DevAddr, Status> {
     if handle.pid == std::process::id() {
         return Err(INVALID_CONTEXT);
     }
-    if handle.len == deepum_core::units::Bytes::ZERO || !handle.len.0.is_multiple_of(UmBlock::SIZE.0) {
+    if handle.len == Bytes::ZERO {
         return Err(INVALID_HANDLE);
     }
     // Held while it is fetched, so that two threads do not open it twice.
@@ -51,7 +51,7 @@ pub fn open(handle: Handle) -> Result<DevAddr, Status> {
         INVALID_HANDLE
     })?;
     let memory = physical::import(file.as_fd())?;
-    let mapped = physical::reserve(handle.len, None).and_then(|at| {
+    let mapped = physical::reserve(handle.len.round_up_to_blocks(), None).and_then(|at| {
         let mapped = memory.map(at, link::current_device(), devices());
         mapped.map(|()| at).inspect_err(|_| {
             let _ = physical::give_back(at);
@@ -63,6 +63,12 @@ pub fn open(handle: Handle) -> Result<DevAddr, Status> {
     WHERE.insert(at, 0);
     list.push(Opened { handle, at, times: 1 });
     Ok(at.start)
+}
+
+/// What was asked for of what is open around `at`.
+pub fn asked(at: DevAddr) -> Option<Bytes> {
+    WHERE.find(at)?;
+    opened().iter().find(|open| open.at.contains(at)).map(|open| open.handle.len)
 }
 
 /// It is closed once more. Nothing if it is none of ours.

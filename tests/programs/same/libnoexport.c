@@ -32,7 +32,13 @@ int cuMemExportToShareableHandle(void *out, uint64_t memory, int kind, uint64_t 
 
 int cuMemAddressReserve(uint64_t *out, size_t bytes, size_t align, uint64_t wish, uint64_t flags) {
     int (*real)(uint64_t *, size_t, size_t, uint64_t, uint64_t) = next("cuMemAddressReserve");
-    return real(out, bytes, align, fails("cuMemAddressReserve") ? 0 : wish, flags);
+    int (*give_back)(uint64_t, size_t) = next("cuMemAddressFree");
+    // What is wished for is taken for the moment, so that others come.
+    uint64_t taken = 0;
+    if (fails("cuMemAddressReserve")) NEED(real(&taken, bytes, align, wish, flags) == 0);
+    int status = real(out, bytes, align, wish, flags);
+    if (taken) NEED(give_back(taken, bytes) == 0);
+    return status;
 }
 
 int cuMemMap(uint64_t at, size_t bytes, size_t offset, uint64_t memory, uint64_t flags) {

@@ -31,7 +31,7 @@ static void ask(const char *what, char *at, size_t size) {
         status = cuPointerGetAttributes(3, which, outs, (uint64_t)here);
         say("together %d: managed %u, on the host %d, device %u\n", status, managed[1], on_host[1] != NULL, ordinal);
         status = cuMemGetAddressRange_v2(&base, &bytes, (uint64_t)here);
-        say("range %d: from its start %d, large enough %d\n", status, base == (uint64_t)at, bytes >= size);
+        say("range %d: from its start %d, of its size %d\n", status, base == (uint64_t)at, bytes >= size && bytes < size + 2 * MIB);
     }
 }
 

@@ -4,8 +4,9 @@
 use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use deepum_core::units::Nanos;
+use deepum_core::units::{Bytes, Nanos};
 use deepum_emu_device::machine::{Cost, machine};
+use deepum_emu_device::memory::known_next;
 use deepum_emu_device::pace::DeepumHooks;
 use deepum_emu_device::uvm::{door, remote};
 use deepum_emu_device::watch::{self, DeepumWatch};
@@ -147,6 +148,13 @@ pub extern "C" fn deepumEmuSleep(ns: u64) {
             let _ = machine.call(Cost::Nap(Nanos(ns)), |_| Ok(()));
         }
     });
+}
+
+/// Of the managed memory that the calling thread asks for next the program knows the first so many bytes alone.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub extern "C" fn deepumEmuKnown(bytes: u64) {
+    guarded((), || known_next(Bytes(bytes)));
 }
 
 /// The host clock in virtual nanoseconds; 0 without a device.

@@ -872,17 +872,33 @@ static void exports(void) {
     size_t all, left, total;
     unsigned char bytes[2];
     int file, again;
-    Ptr at, other, managed;
+    const size_t chunk = 32 << 20;
+    Ptr at, other, managed, small, beside;
     H a, b;
-    /* A place is given if it is free, also where managed memory was. */
-    OK(cuMemAllocManaged(&managed, unit, 1));
-    OK(cuMemAddressReserve(&other, unit, 0, managed, 0));
-    CHECK(other != managed);
-    OK(cuMemFree(managed));
-    OK(cuMemAddressReserve(&at, unit, 0, managed, 0));
-    CHECK(at == managed);
-    OK(cuMemAllocManaged(&managed, unit, 1));
+    /* A place is given if it is free, also where managed memory was, and if it is more than 20 MiB. */
+    OK(cuMemAllocManaged(&managed, 10 * unit, 1));
+    OK(cuMemAllocManaged(&small, unit, 1));
+    OK(cuMemAllocManaged(&beside, unit, 1));
+    CHECK(beside == small + unit);
+    OK(cuMemAddressReserve(&at, chunk, 0, managed, 0));
     CHECK(at != managed);
+    OK(cuMemAddressFree(at, chunk));
+    OK(cuMemFree(managed));
+    OK(cuMemAddressReserve(&other, 10 * unit, 0, managed, 0));
+    CHECK(other != managed);
+    OK(cuMemAddressReserve(&at, chunk, 0, managed, 0));
+    CHECK(at == managed);
+    OK(cuMemAllocManaged(&managed, 10 * unit, 1));
+    CHECK(at != managed);
+    OK(cuMemAddressFree(at, chunk));
+    /* Small memory shares a chunk, which is free when all of it is. */
+    OK(cuMemFree(small));
+    OK(cuMemAddressReserve(&at, chunk, 0, small, 0));
+    CHECK(at != small);
+    OK(cuMemAddressFree(at, chunk));
+    OK(cuMemFree(beside));
+    OK(cuMemAddressReserve(&at, chunk, 0, small, 0));
+    CHECK(at == small);
     OK(cuMemGetInfo(&all, &total));
     OK(cuMemCreate(&a, unit, &properties, 0));
     OK(cuMemMap(at, unit, 0, a, 0));
@@ -916,8 +932,8 @@ static void exports(void) {
     CHECK(ftruncate(file, 0) != 0); /* nobody takes pages away */
     OK(cuMemRelease(b));
     OK(cuMemUnmap(other, unit));
-    OK(cuMemAddressFree(at, unit));
-    OK(cuMemAddressFree(other, unit));
+    OK(cuMemAddressFree(at, chunk));
+    OK(cuMemAddressFree(other, 10 * unit));
     /* What is no memory, and what cannot be exported. */
     FILE *none = tmpfile();
     CHECK(none && cuMemImportFromShareableHandle(&b, (void *)(long)fileno(none), 1) == 1);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, Place, UmBlock};
 use deepum_model::{PageMask, PageOp, UnifiedMemory};
 
-use crate::space::{Kind, SHADOW, Space};
+use crate::space::{Allocation, Kind, SHADOW, Space};
 use crate::truth::DeviceView;
 use crate::word;
 use crate::work::{Copy, Direction, Fill, Word};
@@ -200,7 +200,7 @@ impl ByteView<'_> {
 
 impl DeviceView for ByteView<'_> {
     fn allocation(&self, addr: DevAddr) -> Option<AddrRange> {
-        self.space.find(addr).map(|a| a.range)
+        self.space.find(addr).map(Allocation::known).filter(|known| known.contains(addr))
     }
 
     fn read(&self, addr: DevAddr, out: &mut [u8]) -> bool {

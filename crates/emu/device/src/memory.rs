@@ -1,5 +1,7 @@
 //! Memory calls: making and ending allocations, and queueing copies, fills, prefetches.
 
+use std::cell::Cell;
+
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
 
 use crate::bytes;
@@ -21,6 +23,16 @@ pub enum Return {
     Late,
 }
 
+thread_local! {
+    static KNOWN_NEXT: Cell<Option<Bytes>> = const { Cell::new(None) };
+}
+
+/// Of the managed memory that the calling thread asks for next the program knows the first `known` bytes alone. So kernels touch nothing behind
+/// them, and that is not counted.
+pub fn known_next(known: Bytes) {
+    KNOWN_NEXT.set(Some(known));
+}
+
 impl Call<'_> {
     /// Makes an allocation of `len` bytes.
     ///
@@ -28,6 +40,7 @@ impl Call<'_> {
     /// `InvalidValue` for no bytes, `OutOfMemory`.
     pub fn allocate(&mut self, kind: Kind, device: DeviceId, len: Bytes, flags: u32) -> CuResult<Allocation> {
         let now = self.state.host;
+        let known = if kind == Kind::Managed { KNOWN_NEXT.take() } else { None };
         let (made, extent) = self.state.space.allocate(kind, device, len, flags)?;
         let Some(extent) = extent else { return Ok(made) };
         let memory = &mut self.state.memory;
@@ -43,8 +56,10 @@ impl Call<'_> {
                     self.state.gpus[usize::from(device.0)].device_bytes += extent.len;
                 }
                 if kind == Kind::Managed {
+                    let counted = known.map_or(extent.len, |known| known.round_up_to_blocks().min(extent.len));
+                    self.state.space.know(made.range.start, counted);
                     let totals = &mut self.state.totals;
-                    totals.managed_bytes += extent.len.0;
+                    totals.managed_bytes += counted.0;
                     totals.peak_managed = totals.peak_managed.max(totals.managed_bytes);
                 }
                 // Eviction made room: the call returns when there is.
@@ -85,7 +100,7 @@ impl Call<'_> {
                 self.state.gpus[usize::from(device.0)].device_bytes -= extent.len;
             }
             Kind::Managed => {
-                self.state.totals.managed_bytes -= extent.len.0;
+                self.state.totals.managed_bytes -= gone.known.round_up_to_blocks().0;
                 self.state.memory.unmap_managed(extent)?;
             }
             Kind::Pinned => self.state.memory.free_host(extent.len),

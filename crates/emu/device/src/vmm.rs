@@ -6,7 +6,7 @@
 //! Memory that was exported lies in a file ([`crate::space::shared`]), and keeps its contents while it is mapped nowhere; of other memory nothing
 //! would be left, so it is mapped once. What another process made counts as memory there, not here.
 //!
-//! A place that the program wishes for is given if it is free, also where other memory was before (assumption: CUDA calls it a hint).
+//! A place that the program wishes for is given if it is free and more than 20 MiB, also where other memory was before (facts 4.6).
 //!
 //! Not known of drivers, and assumed: that what is unmapped waits for all work, as a free does.
 

@@ -13,12 +13,13 @@
 //!
 //! Managed and device allocations of 2 MiB and more start at a 2 MiB boundary; smaller ones share 2 MiB
 //! slabs. Whether the real driver shares blocks between small managed allocations is not documented
-//! (facts 4.6): assumption.
+//! (facts 4.6): assumption. Managed memory has its addresses out of [`chunks`].
 //!
 //! Memory that other processes are to have lies in a file of memory ([`shared`]), which each of them maps at a place of its own.
 //!
 //! Not here: how much memory there is, and what is where (`deepum-model`).
 
+mod chunks;
 mod map;
 mod ranges;
 mod reserved;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, UmBlock};
 
 use crate::error::{CuError, CuResult};
+use chunks::Chunks;
 use map::Mapping;
 use ranges::FreeRanges;
 
@@ -78,6 +80,8 @@ impl Kind {
 pub struct Allocation {
     /// As asked for.
     pub range: AddrRange,
+    /// How much of it, from its start, the program knows of ([`crate::memory::known_next`]).
+    pub known: Bytes,
     /// What it is.
     pub kind: Kind,
     /// The device that was current when it was made.
@@ -110,13 +114,41 @@ struct Slab {
 #[derive(Debug)]
 struct Region {
     free: FreeRanges,
+    /// Where addresses come out of chunks.
+    chunks: Option<Chunks>,
     slabs: BTreeMap<(u8, u64), Slab>,
     whole: BTreeMap<u64, Backing>,
 }
 
 impl Region {
-    fn new(base: u64, skip: u64) -> Self {
-        Self { free: FreeRanges::new(base + skip, REGION - skip), slabs: BTreeMap::new(), whole: BTreeMap::new() }
+    fn new(base: u64, skip: u64, len: u64) -> Self {
+        let free = FreeRanges::new(base + skip, len - skip);
+        Self { free, chunks: None, slabs: BTreeMap::new(), whole: BTreeMap::new() }
+    }
+
+    /// Addresses for `len` bytes at a multiple of `align`.
+    fn take(&mut self, len: u64, align: u64) -> CuResult<u64> {
+        let taken = match &mut self.chunks {
+            Some(chunks) => chunks.take(&mut self.free, len),
+            None => self.free.take(len, align),
+        };
+        taken.ok_or(CuError::OutOfMemory)
+    }
+
+    /// What [`Self::take`] gave goes back.
+    fn give(&mut self, start: u64, len: u64) {
+        match &mut self.chunks {
+            Some(chunks) => chunks.give(&mut self.free, start, len),
+            None => self.free.give(start, len),
+        }
+    }
+}
+
+impl Allocation {
+    /// As far as the program knows of it.
+    #[must_use]
+    pub fn known(&self) -> AddrRange {
+        AddrRange::new(self.range.start, self.known)
     }
 }
 
@@ -141,14 +173,10 @@ impl Space {
         Self {
             data,
             next_id: 1,
-            managed: Region::new(MANAGED, skip),
-            device: Region::new(DEVICE, skip),
-            pinned: Region::new(PINNED, skip),
-            reserved: Region {
-                free: FreeRanges::new(RESERVED + skip, RESERVED_REGION - skip),
-                slabs: BTreeMap::new(),
-                whole: BTreeMap::new(),
-            },
+            managed: Region { chunks: Some(Chunks::default()), ..Region::new(MANAGED, skip, REGION) },
+            device: Region::new(DEVICE, skip, REGION),
+            pinned: Region::new(PINNED, skip, REGION),
+            reserved: Region::new(RESERVED, skip, RESERVED_REGION),
             live: BTreeMap::new(),
         }
     }
@@ -194,9 +222,8 @@ impl Space {
             match in_slab {
                 Some((slab, at)) => (at, Some(slab), None),
                 None => {
-                    let slab = region.free.take(GRANULE, GRANULE).ok_or(CuError::OutOfMemory)?;
-                    let backing =
-                        Self::back(kind, data, slab, GRANULE).inspect_err(|_| region.free.give(slab, GRANULE))?;
+                    let slab = region.take(GRANULE, GRANULE)?;
+                    let backing = Self::back(kind, data, slab, GRANULE).inspect_err(|_| region.give(slab, GRANULE))?;
                     let mut free = FreeRanges::new(slab, GRANULE);
                     let at = free.take(len.0, SMALL_ALIGN).ok_or(CuError::Unknown)?;
                     region.slabs.insert((device.0, slab), Slab { free, backing });
@@ -205,13 +232,13 @@ impl Space {
             }
         } else {
             let (len, align) = Self::whole(kind, len)?;
-            let start = region.free.take(len, align).ok_or(CuError::OutOfMemory)?;
-            let backing = Self::back(kind, data, start, len).inspect_err(|_| region.free.give(start, len))?;
+            let start = region.take(len, align)?;
+            let backing = Self::back(kind, data, start, len).inspect_err(|_| region.give(start, len))?;
             region.whole.insert(start, backing);
             (start, None, Some(AddrRange::new(DevAddr(start), Bytes(len))))
         };
-        let made =
-            Allocation { range: AddrRange::new(DevAddr(start), len), kind, device, id: self.name(), flags, slab };
+        let range = AddrRange::new(DevAddr(start), len);
+        let made = Allocation { range, known: len, kind, device, id: self.name(), flags, slab };
         self.live.insert(start, made);
         Ok((made, extent))
     }
@@ -240,7 +267,8 @@ impl Space {
         if self.live.range(..range.end().0).next_back().is_some_and(|(_, a)| overlaps(a)) {
             return Err(CuError::HostMemoryAlreadyRegistered);
         }
-        let made = Allocation { range, kind: Kind::Registered, device, id: self.name(), flags, slab: None };
+        let made =
+            Allocation { range, known: range.len, kind: Kind::Registered, device, id: self.name(), flags, slab: None };
         self.live.insert(range.start.0, made);
         Ok(made)
     }
@@ -259,7 +287,7 @@ impl Space {
         let Some(slab) = found.slab else {
             let (len, _) = Self::whole(found.kind, found.range.len)?;
             region.whole.remove(&start.0);
-            region.free.give(start.0, len);
+            region.give(start.0, len);
             return Ok((found, Some(AddrRange::new(start, Bytes(len)))));
         };
         let key = (found.device.0, slab);
@@ -267,11 +295,18 @@ impl Space {
             shared.free.give(start.0, found.range.len.0);
             if shared.free.is_empty() {
                 region.slabs.remove(&key);
-                region.free.give(slab, GRANULE);
+                region.give(slab, GRANULE);
                 return Ok((found, Some(AddrRange::new(DevAddr(slab), Bytes(GRANULE)))));
             }
         }
         Ok((found, None))
+    }
+
+    /// The program knows of `known` bytes of the allocation that starts at `start`.
+    pub fn know(&mut self, start: DevAddr, known: Bytes) {
+        if let Some(found) = self.live.get_mut(&start.0) {
+            found.known = known.min(found.range.len);
+        }
     }
 
     /// Every allocation made on `device`.

@@ -10,15 +10,18 @@ use super::ranges::FreeRanges;
 use super::{Allocation, Backing, GRANULE, Kind, SHADOW, Space};
 use crate::error::{CuError, CuResult};
 
+/// So much and less a driver reserves elsewhere, whatever is wished for (facts 4.6).
+const ELSEWHERE: u64 = 20 << 20;
+
 impl Space {
     /// Address space with nothing behind it, at a multiple of `align`, of whole UM blocks: where it is wished for, in whatever region, if
-    /// that is free and such a multiple, else where there is room.
+    /// that is free and such a multiple, and it is more than [`ELSEWHERE`]; else where there is room.
     ///
     /// # Errors
     /// `OutOfMemory` when there is no more.
     pub fn reserve(&mut self, len: Bytes, align: u64, wish: Option<DevAddr>) -> CuResult<AddrRange> {
         let align = align.max(GRANULE);
-        let wish = wish.filter(|at| at.0.is_multiple_of(align));
+        let wish = wish.filter(|at| len.0 > ELSEWHERE && at.0.is_multiple_of(align));
         let there = wish.filter(|at| self.free_around(*at).is_some_and(|free| free.take_at(at.0, len.0).is_some()));
         let start = match there {
             Some(at) => at.0,
@@ -86,7 +89,8 @@ impl Space {
     fn put_mapped(&mut self, device: DeviceId, start: DevAddr, end: DevAddr) {
         if start < end {
             let range = AddrRange::new(start, Bytes(end.0 - start.0));
-            let made = Allocation { range, kind: Kind::Mapped, device, id: self.name(), flags: 0, slab: None };
+            let (id, known) = (self.name(), range.len);
+            let made = Allocation { range, known, kind: Kind::Mapped, device, id, flags: 0, slab: None };
             self.live.insert(start.0, made);
         }
     }
