@@ -23,7 +23,7 @@ impl Driver {
         let (tells, release) = (key("tools") != Some("missing"), key("release"));
         let mut says = match release {
             None => Vec::new(),
-            Some("none") => vec!["does not tell its version"],
+            Some("none") => vec!["the NVIDIA driver does not tell its version"],
             Some(_) => vec!["is newer than those known here"],
         };
         if !tells {
