@@ -20,7 +20,7 @@ DRIVER RUNTIME
 #undef X
 int cudaMemcpy2D(), cudaMemset2D(), cudaMemcpyPeer(), cudaMemcpyPeerAsync();
 int cudaMalloc(void **, size_t), cudaMallocManaged(void **, size_t, unsigned), cudaMallocHost(void **, size_t), cudaDeviceSynchronize(void);
-int cudaStreamCreateWithFlags(void **, unsigned);
+int cudaStreamCreateWithFlags(void **, unsigned), cuStreamWriteValue32_v2(void *, void *, uint32_t, unsigned);
 
 typedef struct { size_t x, y; unsigned kind; void *host, *device, *array; size_t pitch; } end_2d;
 typedef struct { end_2d src, dst; size_t width, height; } copy_2d;
@@ -76,8 +76,11 @@ int main(int argc, char **argv) {
     EQUAL(cudaMalloc(&q, half), 0);
     EQUAL(cudaMallocHost(&host, n), 0);
     EQUAL(cudaStreamCreateWithFlags(&own, 1), 0);
-    // The engine wakes when it has looked, for which something must happen.
-    for (int i = 0; i < 100 && ring()[RING_MODE] != 1; i++) DOOR(cudaMemset(p, 0, n), 1);
+    // The engine wakes when it has looked: at a notice of the driver's, or, where there is none, at a word that the GPU writes.
+    for (int i = 0; i < 100 && ring()[RING_MODE] != 1; i++) {
+        DOOR(cudaMemset(p, 0, n), 1);
+        DOOR(cuStreamWriteValue32_v2(NULL, host, 1, 0), 0);
+    }
     EQUAL(ring()[RING_MODE], 1);
     // Nothing was told until then.
     uint64_t untold = taken;

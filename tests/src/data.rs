@@ -3,7 +3,7 @@
 //! Such a program takes a first seed and a count and prints one line per seed: the seed, a digest of what it computed, and how many
 //! of its 1000th parts were finite numbers. `docs/data-mode.md` says which programs and ways there are.
 
-use crate::{deepum, root};
+use crate::{Driver, deepum, in_turn, root};
 use deepum_emu_device::log::{FlightLog, Totals};
 use deepum_protocol::status::Status;
 use std::collections::HashSet;
@@ -25,7 +25,7 @@ pub struct Way {
     pub name: &'static str,
     /// The device, as `--gpu` says it after `emu:`, without the driver.
     pub gpu: &'static str,
-    /// The drivers played, in turn.
+    /// The drivers played, in turn, unless `TEST_DRIVER` asks for one.
     pub drivers: &'static [&'static str],
     /// Environment variables.
     pub env: &'static [(&'static str, &'static str)],
@@ -60,6 +60,8 @@ pub struct Outcome {
     pub lines: Vec<String>,
     /// The device's account.
     pub totals: Totals,
+    /// What it ran on.
+    pub driver: Driver,
     /// Migrations the driver granted to the storm.
     pub storm: u64,
     /// What the engine said of itself at the end; only of programs that ask.
@@ -111,19 +113,27 @@ impl Bench {
     pub fn run(&self, way: Way, first: u64, count: u64) -> Outcome {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let (log, status) = (self.path(&format!("{number}.log")), self.path(&format!("{number}.json")));
-        let driver = way.drivers[usize::try_from(first / CHUNK).expect("a small number") % way.drivers.len()];
+        let drivers = in_turn(way.drivers);
+        let turn = usize::try_from(first / CHUNK).expect("a small number") % drivers.len();
+        let gpu = format!("emu:{},{}", way.gpu, drivers[turn]);
+        let off = way.env.contains(&("DEEPUM", "0"));
+        let driver = match Driver::of(&gpu) {
+            driver if off => driver.unheard(),
+            driver if way.env.contains(&("DEEPUM_COPIES", "2")) => driver.of_copies(),
+            driver => driver,
+        };
         let mut command = Command::new(deepum());
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEEPUM")) {
             command.env_remove(name);
         }
-        command.args(["run", "--gpu", &format!("emu:{},driver={driver}", way.gpu), "--"]);
+        command.args(["run", "--gpu", &gpu, "--"]);
         if way.storm {
             // In front of the shim: the program's calls pass it first.
             command.args(["sh", "-c", r#"LD_PRELOAD="$0:$LD_PRELOAD" exec "$@""#]);
             command.arg(self.path("libstorm.so")).env("STORM", format!("{first},{ENDLESS}"));
         }
         let ask = "env -u LD_PRELOAD -u LD_LIBRARY_PATH \"$TO_ASK\" status --json $PPID > \"$STATUS\"";
-        if !way.env.contains(&("DEEPUM", "0")) {
+        if !off {
             command.env("AT_END", ask).env("TO_ASK", deepum()).env("STATUS", &status);
         }
         command.arg(self.path(self.program)).args([first.to_string(), count.to_string()]);
@@ -132,17 +142,19 @@ impl Bench {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         let seeds = format!("{}, seeds {first} to {}", way.name, first + count - 1);
         assert!(output.status.success(), "{seeds}: {}\n{err}", output.status);
-        let (storms, said): (Vec<&str>, Vec<&str>) = err.lines().partition(|line| line.starts_with("storm: "));
+        let said = driver.said(&output.stderr);
+        let (storms, said): (Vec<String>, Vec<String>) = said.into_iter().partition(|line| line.starts_with("storm: "));
         let expected = match way.says {
             None => said.is_empty(),
             Some(part) => said.len() == 1 && said[0].contains(part),
         };
         assert!(expected, "{seeds}: want {:?} on stderr, have\n{err}", way.says);
         let granted =
-            |line: &&str| line.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number of migrations");
+            |line: &String| line.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number of migrations");
         Outcome {
             lines: out.lines().map(str::to_owned).collect(),
             totals: totals(&log),
+            driver,
             storm: storms.first().map_or(0, granted),
             status: asked(&status),
         }
@@ -204,6 +216,11 @@ impl Outcomes {
     /// Of one way.
     pub fn of(&self, name: &str) -> &[Outcome] {
         &self.by_way[self.ways.iter().position(|way| way.name == name).expect("a way")]
+    }
+
+    /// Whether any of the drivers that a way ran on can do this.
+    pub fn can(&self, name: &str, what: fn(&Driver) -> bool) -> bool {
+        self.of(name).iter().any(|outcome| what(&outcome.driver))
     }
 
     /// A figure of the device, over all processes of a way.

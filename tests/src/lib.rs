@@ -2,6 +2,9 @@
 //! reading afterwards what the device and the shim each say happened.
 
 pub mod data;
+mod driver;
+
+pub use driver::{Driver, in_turn, on_this_driver};
 
 use deepum_emu_device::log::{FlightLog, Totals};
 use deepum_protocol::status::Status;
@@ -27,6 +30,8 @@ pub struct Run {
     pub device: FlightLog,
     /// What the shim said of itself at the end; absent if the program died.
     pub shim: Option<Status>,
+    /// What it ran on.
+    pub driver: Driver,
 }
 
 /// A run to be made.
@@ -43,6 +48,7 @@ pub struct Script {
 #[derive(Debug)]
 pub struct Started {
     child: Child,
+    driver: Driver,
     what: String,
     log: PathBuf,
     status: PathBuf,
@@ -53,18 +59,6 @@ pub struct Started {
 #[must_use]
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the manifest's folder has a parent")
-}
-
-/// A device as `--gpu` says it, with the driver that `TEST_DRIVER` asks for: `scripts/drivers` runs the suites under each.
-#[must_use]
-pub fn on_this_driver(spec: &str) -> String {
-    match std::env::var("TEST_DRIVER") {
-        Ok(asked) if !asked.is_empty() && !spec.contains("driver=") => {
-            let join = if spec.trim_start_matches("emu:").contains(':') { ',' } else { ':' };
-            format!("{spec}{join}{asked}")
-        }
-        _ => spec.to_owned(),
-    }
 }
 
 /// The `deepum` that `scripts/setup` built.
@@ -129,8 +123,9 @@ impl Script {
         let scratch = tempfile::tempdir().expect("a folder for the flight log");
         let (log, status) = (scratch.path().join("flight.log"), scratch.path().join("status.json"));
         let train = root().join("tests/train");
+        let gpu = on_this_driver(&self.gpu);
         let mut command = Command::new(deepum());
-        command.args(["run", "--gpu", &on_this_driver(&self.gpu), "--"]).arg(&python);
+        command.args(["run", "--gpu", &gpu, "--"]).arg(&python);
         if self.status {
             command.args([&train.join("status_at_end.py"), &deepum(), &status]);
         }
@@ -144,7 +139,7 @@ impl Script {
             .envs(self.env.iter().map(|(name, value)| (name, value)));
         let child =
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the deepum executable starts");
-        Started { child, what: self.words.join(" "), log, status, _scratch: scratch }
+        Started { child, driver: Driver::of(&gpu), what: self.words.join(" "), log, status, _scratch: scratch }
     }
 }
 
@@ -176,7 +171,7 @@ impl Started {
     /// Waits for its end.
     #[must_use]
     pub fn wait(self) -> Run {
-        let Self { child, what, log, status, _scratch } = self;
+        let Self { child, driver, what, log, status, _scratch } = self;
         let output = child.wait_with_output().expect("our own child");
         let device = FlightLog::open(&log).unwrap_or_else(|error| {
             panic!("{what} left no flight log ({error}); it said:\n{}", String::from_utf8_lossy(&output.stderr))
@@ -185,11 +180,20 @@ impl Started {
             let all: serde_json::Value = serde_json::from_str(&text).ok()?;
             Status::parse(&all["rows"][0].to_string()).ok()
         });
-        Run { output, device, shim }
+        Run { output, device, shim, driver }
     }
 }
 
 impl Run {
+    /// Our lines on stderr, but for those about the driver, which are there once each.
+    #[track_caller]
+    #[must_use]
+    pub fn said(&self) -> Vec<String> {
+        let mut lines = self.driver.said(&self.output.stderr);
+        lines.retain(|line| line.starts_with("deepum: "));
+        lines
+    }
+
     /// Fails unless the program succeeded, every launch was counted exactly once, and nothing it asked for was refused.
     #[track_caller]
     pub fn assert_clean(&self) -> &Self {

@@ -1,6 +1,6 @@
 //! `deepum compare` on real PyTorch: a model that does not fit, every row, and the same figures again.
 
-use deepum_tests::{Torch, deepum, python, root};
+use deepum_tests::{Torch, deepum, on_this_driver, python, root};
 use serde_json::Value;
 use std::process::Command;
 
@@ -11,7 +11,7 @@ fn compare() -> (String, Value) {
             "compare",
             "--json",
             "--gpu",
-            "emu:v100-32g:memory=400MiB",
+            &on_this_driver("emu:v100-32g:memory=400MiB"),
             "--policies",
             "demand,next_block,deepum",
             "--",

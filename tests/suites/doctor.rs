@@ -48,9 +48,15 @@ fn what_the_driver_lacks_is_named() {
     for (spec, checks) in [
         ("tools=missing", &["notices"][..]),
         ("driver=535", &["discard"]),
+        ("driver=550", &["discard"]),
         ("driver=560,tools=missing", &["notices", "discard"]),
+        ("driver=580,mm=first", &[]),
+        ("driver=595", &[]),
+        ("release=700.10.01", &["discard", "two-copies"]),
+        ("release=none", &["discard", "two-copies"]),
     ] {
-        assert_eq!(ask(&format!("emu:v100-32g:{spec}"), ":", &[], &[]), (costs(checks), false), "{spec}");
+        let well = checks.is_empty();
+        assert_eq!(ask(&format!("emu:v100-32g:{spec}"), ":", &[], &[]), (costs(checks), well), "{spec}");
     }
 }
 

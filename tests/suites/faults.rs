@@ -11,9 +11,7 @@ fn pressed() -> Script {
 
 /// The status, and our own lines on stderr.
 fn said(run: &Run) -> (&Status, Vec<String>) {
-    let stderr = String::from_utf8_lossy(&run.output.stderr);
-    let lines = stderr.lines().filter(|line| line.starts_with("deepum: ")).map(str::to_owned).collect();
-    (run.shim.as_ref().expect("the program lives to ask for the status"), lines)
+    (run.shim.as_ref().expect("the program lives to ask for the status"), run.said())
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use deepum_core::units::{AddrRange, LaunchKey, UmBlock};
 use deepum_emu_device::log::FlightLog;
 use deepum_protocol::status::State;
-use deepum_tests::{Run, Script, Torch, deepum, root};
+use deepum_tests::{Driver, Run, Script, Torch, deepum, in_turn, on_this_driver, root};
 use deepum_trace::binary::Reader;
 use deepum_trace::event::{Event, Launch};
 use std::collections::BTreeSet;
@@ -49,9 +49,13 @@ fn under_pressure(torch: Torch, how: &str) {
     let device = &horizon.device.totals;
     assert!(device.named_launches > 20 && device.blocks_touched > 1000, "{device:?}");
     assert_eq!(device.blocks_missed, 0, "{torch:?} {how}: {device:?}");
+    assert!(device.h2d_user > 0, "{torch:?} {how}: {device:?}");
     let faults = |run: &Run| run.device.totals.fault_entries;
     let (few, many) = (faults(&horizon), faults(&demand));
-    assert!(few * 3 < many * 2, "{torch:?} {how}: {few} with horizon, {many} on demand");
+    // What a graph of more than there is room for leaves there, the driver's notices tell.
+    if horizon.driver.tells {
+        assert!(few * 3 < many * 2, "{torch:?} {how}: {few} with horizon, {many} on demand");
+    }
 }
 
 #[test]
@@ -101,10 +105,13 @@ impl Program {
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEEPUM")) {
             run.env_remove(name);
         }
-        let output = run.args(["run", "--gpu", gpu, "--"]).arg(self.at("graphs")).envs(env.iter().copied()).output();
+        let gpu = on_this_driver(gpu);
+        let output = run.args(["run", "--gpu", &gpu, "--"]).arg(self.at("graphs")).envs(env.iter().copied()).output();
         let output = output.expect("deepum starts");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.is_empty(), "{}\n{said}", output.status);
+        assert!(output.status.success(), "{}\n{}", output.status, String::from_utf8_lossy(&output.stderr));
+        let driver = Driver::of(&gpu);
+        let driver = if env.contains(&("DEEPUM", Path::new("0"))) { driver.unheard() } else { driver };
+        assert_eq!(driver.said(&output.stderr), [""; 0]);
         output
     }
 }
@@ -117,9 +124,9 @@ fn a_program_has_the_same_results_with_and_without_the_shim() {
     assert_eq!(lines.lines().next(), Some("captured: 0 0 0 0 0 0 0 0"), "{lines}");
     assert_eq!(lines.lines().count(), 6, "{lines}");
     for policy in ["horizon", "deepum", "demand", "restless"] {
-        for driver in ["550", "580"] {
+        for driver in in_turn(&["550", "580"]) {
             let log = program.at("flight.log");
-            let gpu = format!("emu:v100-32g:data=1,memory=16MiB,driver={driver}");
+            let gpu = format!("emu:v100-32g:data=1,memory=16MiB,{driver}");
             let env = [("DEEPUM_POLICY", Path::new(policy)), ("DEEPUM_EMU_LOG", &log)];
             let output = program.run(&gpu, &env);
             assert_eq!(output.stdout, truth, "{policy} on {driver}");

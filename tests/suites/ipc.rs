@@ -2,7 +2,7 @@
 //! what `same.rs` runs (`tests/programs/same/ipc*.c`).
 
 use deepum_emu_device::log::FlightLog;
-use deepum_tests::{Torch, deepum, python, root};
+use deepum_tests::{Torch, deepum, on_this_driver, python, root};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -13,7 +13,7 @@ fn run(folder: &Path, memory: &str, env: &[(&str, &str)], words: &[&Path]) -> Ou
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEEPUM")) {
         command.env_remove(name);
     }
-    command.args(["run", "--gpu", &format!("emu:a100-40g:data=1,memory={memory}"), "--"]).args(words);
+    command.args(["run", "--gpu", &on_this_driver(&format!("emu:a100-40g:data=1,memory={memory}")), "--"]).args(words);
     command.env("DEEPUM_EMU_LOG", folder.join("flight.log")).envs(env.iter().copied());
     let output = command.output().expect("the deepum executable starts");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -77,7 +77,7 @@ fn what_is_freed_or_whose_process_is_killed_lives_on_where_it_is_open() {
     let kept = at("kept");
     let said = |memory, env: &[_]| {
         let output = Command::new(deepum())
-            .args(["run", "--gpu", &format!("emu:a100-40g:data=1,memory={memory}"), "--"])
+            .args(["run", "--gpu", &on_this_driver(&format!("emu:a100-40g:data=1,memory={memory}")), "--"])
             .arg(&kept)
             .envs(env.iter().copied())
             .output()

@@ -4,7 +4,7 @@
 //! results; PyTorch has its `backend:cudaMallocAsync`.
 
 use deepum_tests::data::{Bench, Way, seeds};
-use deepum_tests::{Script, Torch, deepum, root};
+use deepum_tests::{Driver, Run, Script, Torch, deepum, on_this_driver, root};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -26,21 +26,24 @@ fn program(folder: &Path) -> PathBuf {
     at("pools")
 }
 
-fn run(program: &Path, what: &str, gpu: &str, on: bool) -> (Output, String, String) {
+/// How it ended, what it printed, and what was said but for the lines about the driver.
+fn run(program: &Path, what: &str, gpu: &str, on: bool) -> (Output, String, Vec<String>) {
     let mut run = Command::new(deepum());
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("DEEPUM")) {
         run.env_remove(name);
     }
+    let gpu = on_this_driver(gpu);
     let output = run
         .env("DEEPUM", if on { "1" } else { "0" })
-        .args(["run", "--gpu", gpu, "--"])
+        .args(["run", "--gpu", &gpu, "--"])
         .arg(program)
         .arg(what)
         .output()
         .unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let (out, err) = (text(&output.stdout), text(&output.stderr));
-    (output, out, err)
+    let driver = Driver::of(&gpu);
+    let driver = if on { driver } else { driver.unheard() };
+    let (out, said) = (String::from_utf8_lossy(&output.stdout).into_owned(), driver.said(&output.stderr));
+    (output, out, said)
 }
 
 #[test]
@@ -48,13 +51,13 @@ fn where_it_fits_a_program_hears_the_same_with_and_without_the_shim() {
     let folder = tempfile::tempdir().unwrap();
     let program = program(folder.path());
     let (plain, without, said) = run(&program, "fit", "emu:v100-32g:data=1,memory=256MiB", false);
-    assert!(plain.status.success() && said.is_empty(), "{said}");
+    assert!(plain.status.success() && said.is_empty(), "{said:?}");
     let (shim, with, said) = run(&program, "fit", "emu:v100-32g:data=1,memory=256MiB", true);
-    assert!(shim.status.success(), "{said}");
+    assert!(shim.status.success(), "{said:?}");
     assert_eq!(with, without);
     assert!(without.lines().count() > 12 && !without.contains(": 0\n"), "{without}");
     // It resets the GPU in the end.
-    assert!(said.lines().count() == 1 && said.contains("reset a GPU"), "{said}");
+    assert!(said.len() == 1 && said[0].contains("reset a GPU"), "{said:?}");
 }
 
 #[test]
@@ -65,12 +68,12 @@ fn four_times_what_the_gpu_holds_is_out_of_memory_without_the_shim_alone() {
     let (plain, out, _) = run(&program, "big", small, false);
     assert_eq!((plain.status.code(), out.as_str()), (Some(3), "out of memory\n"));
     let (shim, out, said) = run(&program, "big", small, true);
-    assert!(shim.status.success() && said.is_empty(), "{out}{said}");
+    assert!(shim.status.success() && said.is_empty(), "{out}{said:?}");
     assert_eq!(out, "used 256 MiB at most\n");
     // Out of memory is what it is also where the host has no room.
     let (none, out, said) = run(&program, "big", "emu:v100-32g:data=1,memory=64MiB,host=128MiB", true);
-    assert_eq!((none.status.code(), out.as_str()), (Some(3), "out of memory\n"), "{said}");
-    assert_eq!(said.matches("out-of-memory").count(), 1, "{said}");
+    assert_eq!((none.status.code(), out.as_str()), (Some(3), "out of memory\n"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("out-of-memory"), "{said:?}");
 }
 
 /// The variable that asks PyTorch for another allocator.
@@ -103,7 +106,7 @@ fn tensors_of_a_pool_are_the_same_bits_whatever_is_thrown_away() {
     for name in ["horizon", "budget", "storm"] {
         let discarded = outcomes.counted(name, "discarded");
         println!("{name}: {discarded} blocks thrown away");
-        assert!(discarded > 0, "{name} threw nothing away");
+        assert_eq!(discarded > 0, outcomes.can(name, |driver| driver.discards), "{name}");
     }
 }
 
@@ -124,9 +127,8 @@ fn pytorch_trains_on_stream_ordered_memory_that_exceeds_the_gpu() {
         let run = gpt2(torch, small).run();
         let shim = run.assert_clean().shim.as_ref().expect("a clean run has it");
         assert!(run.device.totals.d2h_eviction > 0 && shim.prefetch.useful > 0, "{shim:?}");
-        assert!(shim.counters["discarded"] > 0, "{:?}", shim.counters);
-        let said = String::from_utf8_lossy(&run.output.stderr);
-        assert!(!said.lines().any(|line| line.starts_with("deepum: ")), "{said}");
+        assert_eq!(shim.counters["discarded"] > 0, run.driver.discards, "{:?}", shim.counters);
+        assert_eq!(run.said(), [""; 0]);
 
         gpt2(torch, "emu:v100-32g").run().assert_clean();
     }
@@ -156,21 +158,20 @@ fn expandable_segments_stay_device_memory_and_one_line_says_so() {
         let script = |gpu| {
             Script::new(torch, &["language_model.py", "gpt2"]).gpu(gpu).env(conf(torch), "expandable_segments:True")
         };
-        let line = |stderr: &[u8]| {
-            let said = String::from_utf8_lossy(stderr).into_owned();
-            let ours: Vec<&str> = said.lines().filter(|line| line.starts_with("deepum: ")).collect();
-            assert!(ours.len() == 1 && ours[0].contains("expandable_segments:True"), "{torch:?}: {said}");
-            said
+        let line = |run: &Run| {
+            let said = run.said();
+            assert!(said.len() == 1 && said[0].contains("expandable_segments:True"), "{torch:?}: {said:?}");
         };
         let run = script("emu:v100-32g").run();
-        line(&run.assert_clean().output.stderr);
+        line(run.assert_clean());
         // What libraries allocate beside PyTorch is no segment of its.
         assert!(run.device.totals.peak_managed < 16 << 20, "{:?}", run.device.totals);
         assert!(run.device.totals.device_bytes > 400 << 20);
 
         let small = "emu:v100-32g:memory=400MiB";
         let with = script(small).without_status().run();
-        let said = line(&with.output.stderr);
+        line(&with);
+        let said = String::from_utf8_lossy(&with.output.stderr);
         assert!(!with.output.status.success() && said.contains("OutOfMemoryError"), "{torch:?}: {said}");
         let plain = script(small).env("DEEPUM", "0").without_status().run();
         let said = String::from_utf8_lossy(&plain.output.stderr);

@@ -2,7 +2,7 @@
 //! forks, or names a file that cannot be.
 
 use deepum_core::period;
-use deepum_tests::{Run, Script, Torch, deepum, root};
+use deepum_tests::{Run, Script, Torch, deepum, on_this_driver, root};
 use deepum_trace::binary::{ReadError, Reader};
 use deepum_trace::event::{Event, Header, Record};
 use serde_json::Value;
@@ -74,7 +74,7 @@ fn a_trace_has_all_that_was_done_and_replays_as_it_ran() {
     run.assert_clean();
     let (header, records, why) = read(&path);
     assert!(why.is_none(), "{why:?}");
-    assert_eq!((&*header.device, header.budget.0), (&*format!("emu:{SMALL}"), 400 << 20));
+    assert_eq!((&*header.device, header.budget.0), (&*on_this_driver(&format!("emu:{SMALL}")), 400 << 20));
     assert!(header.program.contains("language_model.py gpt2 --iterations 6"), "{}", header.program);
     assert_eq!(std::fs::metadata(&path).expect("the trace").permissions().mode() & 0o777, 0o600);
 
@@ -192,8 +192,7 @@ fn a_file_that_cannot_be_costs_one_line_and_no_run() {
     {
         let run = recorded(Script::new(Torch::Cu13, &["mlp.py"]), &wrong).run();
         run.assert_clean();
-        let stderr = String::from_utf8_lossy(&run.output.stderr);
-        let lines: Vec<&str> = stderr.lines().filter(|line| line.starts_with("deepum: ")).collect();
+        let lines = run.said();
         let parts = ["DEEPUM_RECORD", wrong.to_str().expect("UTF-8"), why, "nothing is recorded"];
         assert!(lines.len() == 1 && parts.iter().all(|part| lines[0].contains(part)), "{lines:?}");
     }

@@ -37,7 +37,11 @@ fn results_are_the_same_bits_where_horizon_keeps_copies_of_what_is_only_read() {
     let counted = |name| ["saved", "owned"].map(|of| outcomes.counted(name, of));
     for name in ["horizon", "unlucky"] {
         println!("{name}: saved, owned: {:?}", counted(name));
-        assert!(counted(name).iter().all(|&count| count > 0), "{name}: {:?}", counted(name));
+        let can = outcomes.can(name, |driver| driver.duplicates);
+        // Where contents that nobody needs leave with a copy, the way out may have no time for others' copies.
+        if !can || outcomes.can(name, |driver| driver.discards) {
+            assert_eq!(counted(name).map(|count| count > 0), [can; 2], "{name}: {:?}", counted(name));
+        }
     }
     assert_eq!(counted("one copy"), [0; 2]);
 }

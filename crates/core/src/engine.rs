@@ -231,7 +231,7 @@ impl Engine {
                 evict::ahead(&mut self.known, out);
             }
         }
-        if !self.keeps_budget && !self.known.faults_visible {
+        if !self.known.faults_visible {
             self.assume_evictions(out);
         }
     }

@@ -133,6 +133,32 @@ fn without_fault_notices_the_arguments_are_enough() {
     assert!(last.fetched > 0 && (useful(&world) - before) * 2 > last.fetched, "{last:?}, useful before: {before}");
 }
 
+/// The GPU is faster than what is asked to leave: the driver makes room meanwhile, and only to the memory's end.
+#[test]
+fn without_fault_notices_a_budget_that_cannot_be_kept_is_no_more_memory() {
+    const MEMORY: u64 = 8;
+    let memory = Bytes(MEMORY * UmBlock::SIZE.get());
+    let mut engine =
+        Engine::new(Config { budget: Bytes(memory.get() / 2), ..Config::new(PolicyName::Horizon, memory) });
+    let (mut queues, mut most) = (Queues::default(), 0);
+    let mut tell = |event: &Event<'_>| {
+        engine.step(event, &mut queues);
+        let there = engine.snapshot().on_device;
+        assert!(there <= memory, "{there:?} after {event:?}");
+        most = most.max(there.get());
+    };
+    tell(&Event::FaultSource { up: false });
+    let range = AddrRange::new(DevAddr(0), Bytes(3 * MEMORY * UmBlock::SIZE.get()));
+    tell(&Event::Alloc { range });
+    for (seq, block) in (1..).map(LaunchSeq).zip(range.blocks()) {
+        let (stream, pointers) = (StreamSlot(0), [block.start()]);
+        tell(&Event::PtBlock { range: block.range(), active: true });
+        tell(&Event::Launch(Launch { seq, stream, key: LaunchKey(seq.0), kernel: KernelId(0), pointers: &pointers }));
+        tell(&Event::Progress { stream, done: seq });
+    }
+    assert_eq!(most, memory.get());
+}
+
 #[test]
 fn a_memory_that_others_use_too_is_found_out_from_the_drivers_evictions() {
     let mut layout = Layout::default();

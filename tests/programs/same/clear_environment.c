@@ -1,3 +1,4 @@
+//! forgets: a child that has no variables of ours has an engine, whatever they said
 // Clears its environment before CUDA starts, in a child, and after it started; and moves it. Hard: what we are told comes from there, and pointers into it
 // would be stale.
 #include "runtime.h"

@@ -6,7 +6,7 @@
 //! choice by age (facts 4.2): neither says what a launch uses. They change the residency map and what is taken to fit, and an expected block that
 //! the driver evicted is fetched again (`predict`); one that we asked to leave is not, for it was to make room.
 
-use super::Engine;
+use super::{Engine, blocks_of};
 use crate::command::{Command, Commands};
 use crate::copies;
 use crate::event::{DiscardOutcome, Fault, Migration, MigrationCause};
@@ -109,9 +109,10 @@ impl Engine {
         self.policy.evicted(at, known, out);
     }
 
-    /// Without notices: what came in pushed out the blocks made resident longest ago, as the driver does it (facts 4.2).
+    /// Without notices: what came in pushed out the blocks made resident longest ago, as the driver does it (facts 4.2). It knows of no budget.
     pub(super) fn assume_evictions(&mut self, out: &mut Commands) {
-        while self.known.residency.blocks_on_device() > self.known.budget {
+        let fit = blocks_of(self.device_memory);
+        while self.known.residency.blocks_on_device() > fit {
             let Some(oldest) = self.known.residency.oldest_first().next() else { return };
             self.known.residency.leave(oldest);
             self.left(oldest, out);
