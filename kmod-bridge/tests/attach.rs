@@ -139,15 +139,15 @@ fn what_is_fetched_is_asked_for_ahead_and_all_of_it_is_waited_for() {
         assert!(asked.iter().all(|call| call.2 == GPU1.uuid.0));
         asked.into_iter().map(|(base, length, _, flags, _)| ((base, length), flags == 1)).collect::<Vec<_>>()
     };
-    let (begun, waited) = (|n| (blocks(n, 1), true), |n, count| (blocks(n, count), false));
-    assert_eq!(calls(1), [begun(0), waited(0, 1)]);
-    assert_eq!(calls(4), [begun(0), begun(1), begun(2), begun(3), waited(0, 4)]);
-    let six = [begun(0), begun(1), begun(2), begun(3), begun(4), waited(0, 1), begun(5), waited(1, 1), waited(2, 4)];
-    assert_eq!(calls(6), six);
-    // Each is waited for once, and none but the next four are asked for before.
+    let (begun, waited) = (|n, count| (blocks(n, count), true), |n, count| (blocks(n, count), false));
+    assert_eq!(calls(1), [begun(0, 1), waited(0, 1)]);
+    assert_eq!(calls(3), [begun(0, 2), begun(2, 1), waited(0, 3)]);
+    let seven = [begun(0, 2), begun(2, 2), begun(4, 2), waited(0, 2), begun(6, 1), waited(2, 2), waited(4, 3)];
+    assert_eq!(calls(7), seven);
+    // Each is waited for once, and none but the next two calls are begun before.
     let all = calls(16);
-    assert_eq!(all.iter().filter(|call| call.1).count(), 16);
-    assert_eq!(all[26..], [begun(15), waited(11, 1), waited(12, 4)]);
+    assert_eq!(all.iter().filter(|call| call.1).count(), 8);
+    assert_eq!(all[12..], [begun(14, 2), waited(10, 2), waited(12, 4)]);
 
     let mut fake = Fake::new(Shape::D580, "595.45.04");
     fake.refuse = Some((51, 0x51));

@@ -214,7 +214,7 @@ pub fn made_by_us(at: DevAddr) -> Option<Ours> {
 /// Ours that has `at` behind what the program knows of it.
 pub fn lies_behind(at: DevAddr) -> bool {
     let is_behind = |ours: Ours| {
-        let all = AddrRange::new(ours.range.start, apart::asked_for(ours.range.len));
+        let all = apart::chunks(ours.range);
         ours.apart && !ours.range.contains(at) && all.contains(at)
     };
     ours_from(at).is_some_and(is_behind)

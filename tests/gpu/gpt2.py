@@ -10,6 +10,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--batch", type=int, default=4, help="sequences of 1,024 tokens (default: %(default)s)")
+parser.add_argument("--dropout", type=float, default=0.1, help="its probability (default: %(default)s)")
 parser.add_argument("--layers", type=int, default=48, help="instead of its 48")
 parser.add_argument("--iterations", type=int, default=4, help="the last so many count (default: %(default)s)")
 parser.add_argument("--warm-up", type=int, default=4, help="and as many come before (default: %(default)s)")
@@ -19,7 +20,7 @@ torch.use_deterministic_algorithms(True)
 # What it would fill is not read, and takes time.
 torch.utils.deterministic.fill_uninitialized_memory = False
 torch.manual_seed(0)
-config = GPT2Config(n_embd=1600, n_layer=args.layers, n_head=25, attn_implementation="eager")
+config = GPT2Config(n_embd=1600, n_layer=args.layers, n_head=25, attn_implementation="eager", **dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), args.dropout))
 with torch.device("cuda"):
     model = GPT2LMHeadModel(config)
 model.train()
