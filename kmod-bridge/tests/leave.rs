@@ -164,6 +164,20 @@ fn a_range_leaves_unmapped_and_unchanged_and_comes_back() {
 }
 
 #[test]
+fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
+    for branch in [535, 550, 560, 580, 595] {
+        let program = Program::start(branch, "v100-32g:data=1");
+        let stay = program.space.stay().unwrap();
+        for count in 1..=BLOCKS {
+            program.space.leave(program.blocks(0, count), stay).unwrap();
+            program.space.fetch(program.blocks(0, count), GPU).unwrap();
+            assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5], "driver {branch}, {count} blocks");
+        }
+        assert!(program.intact(), "driver {branch}");
+    }
+}
+
+#[test]
 fn groups_are_several_and_each_serves_any_range() {
     let program = Program::start(580, "v100-32g:data=1");
     let groups = [program.space.stay().unwrap(), program.space.stay().unwrap()];
