@@ -7,8 +7,8 @@
 use deepum_core::units::Nanos;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Blocks each way after which it is decided: an eighth of a gigabyte.
-const ENOUGH: u64 = 64;
+/// Blocks each way after which it is decided: half a gigabyte, since one that leaves for the first time may take ten times as long for the host's own reasons.
+const ENOUGH: u64 = 256;
 /// A block whose contents no link carries in this time: nothing moved.
 const NOTHING: Nanos = Nanos(20_000);
 
@@ -90,20 +90,20 @@ mod tests {
 
     #[test]
     fn both_ways_are_tried_in_turn_and_the_faster_stays() {
-        // 16 calls each way are 64 blocks.
-        assert_eq!(verdict(130_000, 64_000, 31), (None, 16));
-        assert_eq!(verdict(130_000, 64_000, 32), (Some(true), 16));
-        assert_eq!(verdict(205_000, 206_000, 32), (Some(false), 16));
-        assert_eq!(verdict(130_000, 64_000, 100), (Some(true), 84), "none is mapped afterwards");
-        assert_eq!(verdict(64_000, 130_000, 100), (Some(false), 16), "none is unmapped afterwards");
+        // 64 calls each way are 256 blocks.
+        assert_eq!(verdict(130_000, 64_000, 127), (None, 64));
+        assert_eq!(verdict(130_000, 64_000, 128), (Some(true), 64));
+        assert_eq!(verdict(205_000, 206_000, 128), (Some(false), 64));
+        assert_eq!(verdict(130_000, 64_000, 400), (Some(true), 336), "none is mapped afterwards");
+        assert_eq!(verdict(64_000, 130_000, 400), (Some(false), 64), "none is unmapped afterwards");
     }
 
     #[test]
     fn calls_of_many_blocks_count_as_many() {
         let trial = Trial::default();
-        // 100 us a block in two large calls, 50 in many small ones.
-        (0..4).for_each(|_| trial.note(true, 16, Nanos(1_600_000)));
-        (0..64).for_each(|_| trial.note(false, 1, Nanos(50_000)));
+        // 100 us a block in a few large calls, 50 in many small ones.
+        (0..16).for_each(|_| trial.note(true, 16, Nanos(1_600_000)));
+        (0..256).for_each(|_| trial.note(false, 1, Nanos(50_000)));
         assert!(trial.is_over() && !trial.is_unmapped());
     }
 
@@ -112,7 +112,7 @@ mod tests {
         let trial = Trial::default();
         (0..1000).for_each(|_| trial.note(trial.is_unmapped(), 16, Nanos(150_000)));
         assert!(!trial.is_over());
-        (0..8).for_each(|_| trial.note(trial.is_unmapped(), 16, Nanos(1_000_000)));
+        (0..32).for_each(|_| trial.note(trial.is_unmapped(), 16, Nanos(1_000_000)));
         assert!(trial.is_over() && !trial.is_unmapped(), "the same both ways: the plain one");
         (0..1000).for_each(|_| trial.note(false, 16, Nanos(100_000_000)));
         assert!(!trial.is_unmapped());
