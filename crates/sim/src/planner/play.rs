@@ -36,7 +36,7 @@ pub struct Played {
     pub time: Nanos,
     /// By kernel: from the end of the one before to its own, waits included.
     pub times: Vec<Nanos>,
-    /// Written to the host and to the SSD.
+    /// Written to the host and to the SSD. As what is read, it counts when it is asked for: the transfer may end, or even begin, in the next iteration.
     pub out: [Bytes; 2],
     /// Read from the host and from the SSD.
     pub back: [Bytes; 2],
@@ -176,6 +176,7 @@ impl<'a> Machine<'a> {
         let ((At::Gone(tier), _) | (_, Some(tier))) = (tensor.at, leaves_for) else { return };
         tensor.wanted = true;
         let size = self.program.tensor(id).size;
+        self.told.back[tier as usize] += size;
         self.channels.push(Direction::Back, tier, Job { tensor: id, size }, first);
     }
 
@@ -244,7 +245,6 @@ impl<'a> Machine<'a> {
             let needs = Bytes(job.size.0.saturating_add(if urgent(job.tensor) { 0 } else { kept.0 }));
             if matches!(self.at(job.tensor), At::Gone(_)) && self.free() >= needs {
                 self.take(job.size);
-                self.told.back[tier as usize] += job.size;
                 let tensor = &mut self.tensors[job.tensor.index()];
                 (tensor.at, tensor.wanted) = (At::Coming, false);
                 self.channels.begin(Direction::Back, tier);

@@ -160,3 +160,39 @@ proptest! {
         }
     }
 }
+
+/// Kernels that take no time at the end of an iteration leave its last fetches to the next one to begin.
+#[test]
+fn what_is_asked_for_counts_in_the_iteration_that_asks_for_it() {
+    let kernels = [
+        (0, vec![], vec![8]),
+        (0, vec![], vec![1]),
+        (20, vec![3], vec![]),
+        (2, vec![3], vec![]),
+        (0, vec![], vec![5, 0]),
+        (0, vec![5], vec![]),
+    ];
+    let small = intermediate(1);
+    let tensors = vec![
+        global(31),
+        global(10),
+        global(15),
+        small,
+        global(34),
+        global(2),
+        small,
+        intermediate(13),
+        global(18),
+        small,
+        small,
+        global(17),
+    ];
+    let program = program(kernels.map(|(time, reads, writes)| kernel(time, &reads, &writes)).to_vec(), tensors);
+    let ssd = Some(duplex(BYTE_PER_NS / 2, BYTE_PER_NS));
+    let tiers = Tiers { host: Bytes(10), link: duplex(BYTE_PER_NS / 2, BYTE_PER_NS * 3 / 2), ssd, ..tiers(120) };
+    let plan = oracle::plan(&program, &tiers).unwrap();
+    let Played { back, demanded, .. } = play(&program, &tiers, &plan.schedule).unwrap();
+    let read = planned(&program, &plan.schedule, |kind| kind == Kind::Prefetch);
+    assert_eq!((total(back), demanded), (read, Bytes::ZERO));
+    assert!(read > 0);
+}
