@@ -879,26 +879,23 @@ static void exports(void) {
     OK(cuMemAllocManaged(&managed, 10 * unit, 1));
     OK(cuMemAllocManaged(&small, unit, 1));
     OK(cuMemAllocManaged(&beside, unit, 1));
-    CHECK(beside == small + unit);
+    CHECK(small == managed + 10 * unit && beside == small + unit);
     OK(cuMemAddressReserve(&at, chunk, 0, managed, 0));
     CHECK(at != managed);
     OK(cuMemAddressFree(at, chunk));
+    /* What lies in what another left of its chunk keeps it. */
     OK(cuMemFree(managed));
+    OK(cuMemFree(small));
+    OK(cuMemAddressReserve(&at, chunk, 0, managed, 0));
+    CHECK(at != managed);
+    OK(cuMemAddressFree(at, chunk));
+    OK(cuMemFree(beside));
     OK(cuMemAddressReserve(&other, 10 * unit, 0, managed, 0));
     CHECK(other != managed);
     OK(cuMemAddressReserve(&at, chunk, 0, managed, 0));
     CHECK(at == managed);
     OK(cuMemAllocManaged(&managed, 10 * unit, 1));
     CHECK(at != managed);
-    OK(cuMemAddressFree(at, chunk));
-    /* Small memory shares a chunk, which is free when all of it is. */
-    OK(cuMemFree(small));
-    OK(cuMemAddressReserve(&at, chunk, 0, small, 0));
-    CHECK(at != small);
-    OK(cuMemAddressFree(at, chunk));
-    OK(cuMemFree(beside));
-    OK(cuMemAddressReserve(&at, chunk, 0, small, 0));
-    CHECK(at == small);
     OK(cuMemGetInfo(&all, &total));
     OK(cuMemCreate(&a, unit, &properties, 0));
     OK(cuMemMap(at, unit, 0, a, 0));
