@@ -186,10 +186,10 @@ int main(void) {
 
     // A copy that runs past its allocation is recorded no further; one of other memory, or of nothing, not at all.
     void *large;
-    EQUAL(cudaMalloc(&large, 24 * MIB), 0);
+    EQUAL(cudaMalloc(&large, 32 * MIB), 0);
     u64 c = (u64)large;
-    DOOR(cuMemcpyAsync, ((u64)host, c + 23 * MIB, N(9) << 20, NULL), R(c + 23 * MIB, MIB));
-    // Of a small allocation the driver knows another end than the program, so it is not asked.
+    DOOR(cuMemcpyAsync, ((u64)host, c + 31 * MIB, N(9) << 20, NULL), R(c + 31 * MIB, MIB));
+    // Of one that is no whole chunk the driver knows another end than the program, so it is not asked.
     begin("cuMemcpyAsync");
     EQUAL(cuMemcpyAsync((u64)host, a + 7 * MIB, N(9) << 20, NULL), 1);
     EQUAL(cudaMemcpyAsync(host, p, N(8 * MIB + 1), 2, NULL), 1);
