@@ -39,7 +39,7 @@ impl Kernel for Emulated {
         let (file, peer) = UnixStream::pair()?;
         let file = OwnedFd::from(file);
         let key = FileKey::of(file.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
-        self.uvm.open(Node::Tools, key, Arc::new(peer.into()));
+        self.uvm.open(Node::Tools, key, peer.into());
         Ok(file)
     }
     fn uvm_fds(&self) -> io::Result<Vec<OwnedFd>> {
@@ -77,7 +77,7 @@ impl Program {
             })
             .unwrap();
         let (file, peer) = UnixStream::pair().unwrap();
-        uvm.open(Node::Uvm, FileKey::of(file.as_raw_fd()).unwrap(), Arc::new(peer.into()));
+        uvm.open(Node::Uvm, FileKey::of(file.as_raw_fd()).unwrap(), peer.into());
         let memory = machine.call(Cost::Call, |c| c.allocate(Kind::Managed, GPU, Bytes(BLOCKS * BLOCK), 0)).unwrap();
         let kernel = Arc::new(Emulated { uvm, machine, branch, file: file.into() });
         // As libcuda does.

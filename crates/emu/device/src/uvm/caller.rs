@@ -9,7 +9,7 @@
 
 use super::NvStatus;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -181,21 +181,5 @@ impl Drop for Pinned {
             // SAFETY: our own mapping, made in `pin`; nothing else knows its address.
             unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
         }
-    }
-}
-
-/// Whether the other end of a socket pair is closed for good.
-pub(super) fn hung_up(peer: &OwnedFd) -> bool {
-    let mut poll = libc::pollfd { fd: peer.as_raw_fd(), events: 0, revents: 0 };
-    // SAFETY: one valid pollfd, no waiting.
-    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 && poll.revents & libc::POLLHUP != 0 }
-}
-
-/// Makes the other end of a socket pair readable.
-pub(super) fn wake(peer: &OwnedFd) {
-    let byte = 1u8;
-    // SAFETY: sends one byte of ours. If the other end has not taken earlier ones it is readable anyway.
-    unsafe {
-        libc::send(peer.as_raw_fd(), (&raw const byte).cast(), 1, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
     }
 }

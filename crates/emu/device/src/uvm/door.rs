@@ -102,7 +102,7 @@ pub unsafe fn open(node: c_int, fd: RawFd, peer: RawFd) -> c_int {
     let Some(key) = FileKey::of(fd).filter(|_| peer >= 0) else { return libc::EBADF };
     // SAFETY: ours from now on, by our contract.
     let peer = unsafe { OwnedFd::from_raw_fd(peer) };
-    uvm(machine).open(node, key, Arc::new(peer));
+    uvm(machine).open(node, key, peer);
     0
 }
 

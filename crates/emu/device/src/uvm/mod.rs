@@ -31,6 +31,7 @@ pub mod caller;
 pub mod door;
 mod entry;
 mod params;
+mod peer;
 mod queue;
 pub mod remote;
 mod requests;
@@ -44,6 +45,7 @@ use deepum_core::units::{AddrRange, DeviceId, Place};
 use deepum_emu_abi::forward::Node;
 use deepum_model::{Advice, Group, Notice};
 use parking_lot::Mutex;
+use peer::Peer;
 use queue::Tracker;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -126,7 +128,7 @@ enum UvmFile {
 enum File {
     Uvm(UvmFile),
     /// The far end of the socket pair, and the tracker once there is one.
-    Tools(Arc<OwnedFd>, Option<Tracker>),
+    Tools(Arc<Peer>, Option<Tracker>),
 }
 
 #[derive(Debug, Default)]
@@ -159,7 +161,8 @@ impl Uvm {
     }
 
     /// Takes a fresh descriptor, with the far end of its socket pair, as an open file.
-    pub fn open(&self, node: Node, key: FileKey, peer: Arc<OwnedFd>) {
+    pub fn open(&self, node: Node, key: FileKey, peer: OwnedFd) {
+        let peer = Arc::new(Peer::new(peer));
         let file = match node {
             Node::Uvm => File::Uvm(UvmFile::Uninitialised),
             Node::Tools => File::Tools(Arc::clone(&peer), None),
@@ -192,7 +195,7 @@ impl Uvm {
             Some(File::Tools(peer, Some(tracker))) => {
                 let due = tracker.poll();
                 if due {
-                    caller::wake(peer);
+                    peer.wake();
                 }
                 due
             }
@@ -212,7 +215,7 @@ impl Uvm {
     }
 
     /// Forgets the trackers for which `keep` says no.
-    fn trackers(&self, mut keep: impl FnMut(&mut Tracker, &OwnedFd) -> bool) {
+    fn trackers(&self, mut keep: impl FnMut(&mut Tracker, &Peer) -> bool) {
         let mut files = self.files.lock();
         let before = files.open.len();
         files.open.retain(|_, file| match file {
@@ -238,9 +241,9 @@ impl NoticeSink for Sink {
         self.0.trackers(|tracker, peer| {
             let mut wake = false;
             entry::encode(notice, tracker.wide(), &mut |kind, bytes| wake |= tracker.put(kind, bytes));
-            let open = !wake || !caller::hung_up(peer);
+            let open = !wake || !peer.hung_up();
             if wake && open {
-                caller::wake(peer);
+                peer.wake();
             }
             open
         });
@@ -257,7 +260,7 @@ impl NoticeSink for Sink {
         let mut unread = false;
         self.0.trackers(|tracker, peer| {
             let waits = tracker.unread();
-            let open = !waits || !caller::hung_up(peer);
+            let open = !waits || !peer.hung_up();
             unread |= waits && open;
             open
         });

@@ -16,6 +16,7 @@
 //! waits for that.
 
 use super::caller::{Caller, FileKey, Pinned};
+use super::peer::Peer;
 use super::{Backend, NvStatus, Uvm};
 use crate::say;
 use deepum_emu_abi::forward::{CONNECT, PARAMS, POLL, REPLY, Reply, Request};
@@ -54,7 +55,7 @@ pub struct Door {
 #[derive(Debug, Default)]
 struct Watched {
     next: u64,
-    files: BTreeMap<u64, (FileKey, Arc<OwnedFd>)>,
+    files: BTreeMap<u64, (FileKey, Arc<Peer>)>,
 }
 
 /// A thread of another process, here.
@@ -110,7 +111,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 impl Door {
     /// Watches the far end of a file.
-    pub(super) fn watch(&self, key: FileKey, peer: Arc<OwnedFd>) {
+    pub(super) fn watch(&self, key: FileKey, peer: Arc<Peer>) {
         let mut watched = self.files.lock();
         let number = watched.next;
         watched.next += 1;

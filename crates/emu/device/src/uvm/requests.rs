@@ -308,7 +308,7 @@ impl Uvm {
         match request {
             request::SET_NOTIFICATION_THRESHOLD => {
                 if tracker.set_threshold(params.u32(0)) {
-                    super::caller::wake(peer);
+                    peer.wake();
                 }
             }
             request::ENABLE_EVENTS => {

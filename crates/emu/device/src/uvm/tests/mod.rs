@@ -122,7 +122,7 @@ fn pair() -> (OwnedFd, OwnedFd) {
 /// A fresh file of the driver.
 fn file(uvm: &Uvm, node: Node) -> OwnedFd {
     let (file, peer) = pair();
-    uvm.open(node, key(&file), Arc::new(peer));
+    uvm.open(node, key(&file), peer);
     file
 }
 
