@@ -58,7 +58,7 @@ const WAYS: [Way; 8] = [OFF, HORIZON, BUDGET, EVICT_FIRST, UNLUCKY, STORM, DEEPU
 
 #[test]
 fn results_are_the_same_bits_whatever_is_thrown_away() {
-    let outcomes = Bench::new(PROGRAM, SOURCES).run_all(&WAYS, seeds(40));
+    let outcomes = Bench::new(PROGRAM, SOURCES).run_all(&WAYS, seeds(30));
     outcomes.assert_same_results(16 << 20);
     for Way { name, .. } in &WAYS[1..] {
         let discarded = outcomes.counted(name, "discarded");
@@ -79,7 +79,7 @@ fn results_are_the_same_bits_whatever_is_thrown_away() {
 
 #[test]
 fn results_are_the_same_bits_whatever_has_two_copies() {
-    let outcomes = Bench::new(PROGRAM, SOURCES).run_all(&COPIES, seeds(40));
+    let outcomes = Bench::new(PROGRAM, SOURCES).run_all(&COPIES, seeds(30));
     outcomes.assert_same_results(16 << 20);
     for name in ["restless", "restless budget", "restless unlucky"] {
         let counted = ["saved", "saves_lost", "dropped", "owned", "bytes_spared"].map(|of| outcomes.counted(name, of));
