@@ -3,7 +3,7 @@
 //! Problem: a `UVM_MIGRATE` that waits holds the address space's lock for as long as its copies take, and whoever wants it for writing waits that long: each call about
 //! blocks that leave does, three times ([`crate::leave`]). Between two calls that wait, the link is idle.
 //! Idea: calls that do not wait, of two blocks each, and behind each one that waits for the call two before: the link always has something to carry, and nobody is
-//! kept waiting for longer than two blocks take. Of what was tried on an H200 this brings in as much as any while nothing leaves, and 1.7 to 4 times as much leaves beside it as
+//! kept waiting for longer than four blocks take, which is at the end. Of what was tried on an H200 this brings in as much as any while nothing leaves, and 1.7 to 4 times as much leaves beside it as
 //! beside long calls that wait (facts 4.10). Calls of one block let more leave still, and wake somebody up twice as often, which takes its time on a busy machine.
 
 use crate::migrate::{MigrateError, VaSpace};
