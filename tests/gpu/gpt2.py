@@ -42,7 +42,6 @@ for iteration in range(args.warm_up + args.iterations):
     seconds.append(start.elapsed_time(end) / 1000)
 
 
-
 def checksum(parameter):
     """Of its bits, each word by its place; the GPU adds them up, since six gigabytes would take the host longer than the training."""
     words = parameter.detach().reshape(-1).view(torch.int32).long()
