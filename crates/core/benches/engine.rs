@@ -26,6 +26,7 @@
 use std::hint::black_box;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use deepum_core::command::Commands;
 use deepum_core::correlate::Geometry;
 use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{DiscardOutcome, Event, Fault, Launch};
@@ -50,7 +51,9 @@ struct Run {
     exec_ids: u64,
     engine: Engine,
     queues: Queues,
+    commands: Commands,
     seq: u64,
+    launches_a_turn: u64,
     /// Blocks that launches use.
     used: u64,
 }
@@ -60,11 +63,20 @@ impl Run {
         Self::with(Config::new(policy, Bytes(BLOCKS / 2 * UmBlock::SIZE.get())), exec_ids, used)
     }
     fn with(config: Config, exec_ids: u64, used: u64) -> Self {
-        let mut run = Self { exec_ids, used, engine: Engine::new(config), queues: Queues::default(), seq: 0 };
+        let mut run = Self {
+            exec_ids,
+            used,
+            engine: Engine::new(config),
+            queues: Queues::default(),
+            commands: Commands::new(),
+            seq: 0,
+            launches_a_turn: 1,
+        };
         run.tell(&Event::Alloc { range: AddrRange::new(DevAddr(0), Bytes(BLOCKS * UmBlock::SIZE.get())) });
         for block in 0..BLOCKS {
             run.tell(&Event::PtBlock { range: UmBlock(block).range(), active: true });
         }
+        run.turn();
         for _ in 0..3 * exec_ids {
             let learning = run.seq < exec_ids;
             let block = run.block(run.seq.saturating_sub(AHEAD) + 1);
@@ -79,15 +91,20 @@ impl Run {
         UmBlock(seq % self.exec_ids * 7 % self.used)
     }
     fn tell(&mut self, event: &Event<'_>) {
-        self.engine.step(event, &mut self.queues);
-        while let Some(batch) = Direction::ALL.into_iter().find_map(|way| self.queues.pop_batch(way, 16)) {
+        self.engine.tell(event, &mut self.commands);
+    }
+    /// A turn is over, and so are those at whose ends the moves end that this one asks for.
+    fn turn(&mut self) {
+        loop {
+            self.engine.decide(&mut self.commands);
+            self.engine.hand_over(&mut self.commands, &mut self.queues);
+            let Some(batch) = Direction::ALL.into_iter().find_map(|way| self.queues.pop_batch(way, 16)) else { return };
             let to = if batch.lane == Lane::Evict { Place::Host } else { Place::Device(DeviceId(0)) };
             for block in batch.blocks() {
-                let done = match batch.lane {
+                self.tell(&match batch.lane {
                     Lane::Discard => Event::Discarded { block, outcome: DiscardOutcome::Done },
                     _ => Event::MoveDone { block, to, ok: true },
-                };
-                self.engine.step(&done, &mut self.queues);
+                });
             }
         }
     }
@@ -98,14 +115,17 @@ impl Run {
         let key = LaunchKey(Mix::new().word(self.seq % self.exec_ids).end());
         let (seq, stream) = (LaunchSeq(self.seq), StreamSlot(0));
         self.tell(&Event::Launch(Launch { seq, stream, key, kernel: KernelId(0), pointers: &pointers }));
-        if self.seq > AHEAD {
-            self.tell(&Event::Progress { stream: StreamSlot(0), done: LaunchSeq(self.seq - AHEAD) });
+        if self.seq.is_multiple_of(self.launches_a_turn) {
+            self.tell(&Event::Progress { stream: StreamSlot(0), done: LaunchSeq(self.seq.saturating_sub(AHEAD)) });
+            self.turn();
         }
     }
     fn fault(&mut self, block: UmBlock) {
         let batch = u32::try_from(self.seq).expect("a short run");
         self.tell(&Event::Fault(Fault { block, batch, entries: 8, write: false, at: Nanos::ZERO }));
+        self.turn();
         self.tell(&Event::MoveDone { block, to: Place::Device(DeviceId(0)), ok: true });
+        self.turn();
     }
 }
 
@@ -116,14 +136,16 @@ fn a_thousand(mut each: impl FnMut()) {
 }
 
 fn engine(c: &mut Criterion) {
-    let horizon = [EXEC_IDS / 10, EXEC_IDS, 100 * EXEC_IDS].map(|exec_ids| (PolicyName::Horizon, exec_ids));
-    for (policy, exec_ids) in [(PolicyName::Deepum, EXEC_IDS)].into_iter().chain(horizon) {
+    let horizon = [(EXEC_IDS / 10, 1), (EXEC_IDS, 1), (EXEC_IDS, 8), (100 * EXEC_IDS, 1), (100 * EXEC_IDS, 8)];
+    let horizon = horizon.map(|(exec_ids, turn)| (PolicyName::Horizon, exec_ids, turn));
+    let deepum = [1, 8].map(|turn| (PolicyName::Deepum, EXEC_IDS, turn));
+    for (policy, exec_ids, launches_a_turn) in deepum.into_iter().chain(horizon) {
         for (name, used) in [("1,000 launches", FEW), ("1,000 launches, each brings in a block", BLOCKS)] {
-            let name = format!("{policy}, {exec_ids} execution IDs: {name}");
+            let name = format!("{policy}, {exec_ids} execution IDs, {launches_a_turn} a turn: {name}");
             // Only what is asked for learns: a million execution IDs take a while.
             let mut run = None;
             c.bench_function(&name, |b| {
-                let run = run.get_or_insert_with(|| Run::new(policy, exec_ids, used));
+                let run = run.get_or_insert_with(|| Run { launches_a_turn, ..Run::new(policy, exec_ids, used) });
                 b.iter(|| a_thousand(|| run.launch()));
             });
         }
@@ -161,6 +183,7 @@ fn hand_outs(c: &mut Criterion) {
                 run.launch();
                 let range = run.block(run.seq).range();
                 [false, true].into_iter().for_each(|active| run.tell(&Event::PtBlock { range, active }));
+                run.turn();
             });
         });
     });

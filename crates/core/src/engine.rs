@@ -114,6 +114,8 @@ pub struct Engine {
     /// Where the policy wanted the gate when last asked, and how many blocks were brought since it first did.
     gate: Option<LaunchSeq>,
     brought: usize,
+    /// Something was told that may ask for something else.
+    undecided: bool,
     spill: Commands,
 }
 
@@ -186,12 +188,19 @@ impl Engine {
             last_batch: None,
             gate: None,
             brought: 0,
+            undecided: false,
             spill: Commands::new(),
         }
     }
 
     /// Takes in one event; what is to be done about it is appended to `out`.
     pub fn on(&mut self, event: &Event<'_>, out: &mut Commands) {
+        self.tell(event, out);
+        self.decide(out);
+    }
+
+    /// Takes in one event. What it asks for by itself is appended to `out`; what follows from it beside all else is [decided](Self::decide) once several are taken in.
+    pub fn tell(&mut self, event: &Event<'_>, out: &mut Commands) {
         match event {
             Event::Alloc { range } => self.alloc(*range, out),
             Event::Free { range } => self.free(*range, out),
@@ -219,10 +228,15 @@ impl Engine {
             Event::Discarded { outcome, .. } => *outcome == DiscardOutcome::Failed,
             _ => false,
         };
+        self.undecided |= !failed;
         if self.awake {
             self.policy.heed(&mut self.known);
         }
-        if !failed {
+    }
+
+    /// Appends to `out` what is to be done about the events taken in since the last time.
+    pub fn decide(&mut self, out: &mut Commands) {
+        if std::mem::take(&mut self.undecided) {
             let acts = self.awake && self.policy.act(&mut self.known, out);
             if self.keeps_budget {
                 evict::enforce(&mut self.known, out);

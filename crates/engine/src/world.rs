@@ -142,6 +142,7 @@ impl World {
         gate.moved(self.results(desk));
         desk.hand_over(|queues| {
             for (gpu, (_, queues)) in self.gpus.iter_mut().zip(queues) {
+                gpu.engine.decide(&mut gpu.commands);
                 gpu.engine.hand_over(&mut gpu.commands, queues);
             }
         });
@@ -167,7 +168,7 @@ impl World {
                         && let Some((range, before)) = managed.alloc(range, at)?
                     {
                         let gpu = &mut gpus[before];
-                        gpu.engine.on(&Event::Free { range }, &mut gpu.commands);
+                        gpu.engine.tell(&Event::Free { range }, &mut gpu.commands);
                     }
                     by_device
                 }
@@ -208,9 +209,9 @@ impl World {
                     // Whoever uses a tensor was issued before it was given up.
                     if matches!(record, Record::PtBlock { active: false, .. }) {
                         let seq = whole.shared().issued(gpu.facts.id);
-                        gpu.engine.on(&Event::Issued { seq }, &mut gpu.commands);
+                        gpu.engine.tell(&Event::Issued { seq }, &mut gpu.commands);
                     }
-                    gpu.engine.on(&record.into(), &mut gpu.commands);
+                    gpu.engine.tell(&record.into(), &mut gpu.commands);
                 }
                 None => counters.strangers += 1,
             }
@@ -246,7 +247,7 @@ impl World {
             if let Some(at) = at {
                 let gpu = &mut gpus[at];
                 let event = Event::Progress { stream, done: LaunchSeq(done) };
-                gpu.engine.on(&event, &mut gpu.commands);
+                gpu.engine.tell(&event, &mut gpu.commands);
             }
         });
     }
@@ -257,7 +258,7 @@ impl World {
         for gpu in &mut self.gpus {
             match gpu.asked {
                 Some((period, seq)) if period <= ended => {
-                    gpu.engine.on(&Event::Over { seq }, &mut gpu.commands);
+                    gpu.engine.tell(&Event::Over { seq }, &mut gpu.commands);
                     gpu.asked = None;
                 }
                 Some(_) => {}
@@ -280,7 +281,7 @@ impl World {
 
     fn on(&mut self, device: DeviceId, event: &Event<'_>) {
         match self.gpus.iter_mut().find(|gpu| gpu.facts.id == device) {
-            Some(gpu) => gpu.engine.on(event, &mut gpu.commands),
+            Some(gpu) => gpu.engine.tell(event, &mut gpu.commands),
             None => self.counters.strangers += 1,
         }
     }
@@ -296,7 +297,7 @@ impl World {
 
     fn everywhere(&mut self, event: &Event<'_>) {
         for gpu in &mut self.gpus {
-            gpu.engine.on(event, &mut gpu.commands);
+            gpu.engine.tell(event, &mut gpu.commands);
         }
     }
 
