@@ -215,8 +215,9 @@ impl Need {
     }
 }
 
+/// The place of a launch in a ring of [`SPAN`].
 #[expect(clippy::cast_possible_truncation, reason = "it is below SPAN")]
-fn place(at: Ordinal) -> usize {
+pub(super) fn place(at: Ordinal) -> usize {
     (at % SPAN as u64) as usize
 }
 

@@ -1,16 +1,16 @@
 //! Blocks by when they are needed next, apart for what may be done about them.
 //!
 //! Problem: who is to come is asked from the near end, who is to leave from the far end, and both change with every launch.
-//! Idea: for each [`Class`] the points of the timeline at which blocks of it are needed next, in order, and for each of those a list of these blocks. A list
-//! is looked up where it begins or ends, and where what is put in belongs elsewhere than what was before; whoever leaves knows theirs.
+//! Idea: for each [`Class`] a list of blocks for each launch ahead, and which of these lists have any ([`Marks`]). Of a launch and the strays behind it, which share a list, those needed first come first.
 //!
 //! Blocks of which no use is known are needed last, the one that came to be so longest ago furthest: what was used once lies there in the order of its last
 //! use, and a backward pass needs it the other way round.
 //!
-//! Invariant: a block is in one list at most.
+//! Invariants: a block is in one list at most; no launch that has a list is a round of the ring ahead of the first one.
 
-use std::collections::BTreeMap;
-
+use super::marks::Marks;
+use super::need::{Ordinal, SPAN, place};
+use super::timeline::ordinal;
 use crate::residency::{Handle, Ticket};
 
 /// What may be done about a block.
@@ -44,11 +44,12 @@ pub const NEVER: Ticket = Ticket(u64::MAX);
 
 const NIL: u32 = u32::MAX;
 
+/// The list of those of which no use is known: behind those of the launches.
+const UNKNOWN: usize = SPAN;
+
 #[derive(Clone, Copy, Debug)]
 struct Seat {
     class: Option<Class>,
-    /// The number of its list.
-    list: u32,
     ticket: Ticket,
     before: u32,
     after: u32,
@@ -60,11 +61,15 @@ struct List {
     last: u32,
 }
 
+impl List {
+    const EMPTY: Self = Self { first: NIL, last: NIL };
+}
+
 #[derive(Default, Debug)]
 struct Lists {
-    by_ticket: BTreeMap<Ticket, u32>,
-    /// The list that was last put something into: what comes next often belongs there, too.
-    latest: Option<(Ticket, u32)>,
+    /// By launch ahead, and the one of those needed last; none before the class has blocks.
+    by_launch: Vec<List>,
+    marks: Marks,
     count: usize,
 }
 
@@ -72,18 +77,22 @@ struct Lists {
 #[derive(Default, Debug)]
 pub struct Ranks {
     classes: [Lists; CLASSES],
-    /// By number, and those of them that are empty.
-    lists: Vec<List>,
-    empty: Vec<u32>,
     /// By block.
     seats: Vec<Seat>,
+    /// No launch before this one has a list.
+    from: Ordinal,
 }
 
 impl Ranks {
+    /// Launches before this one are over, and no block is needed by any.
+    pub fn begin(&mut self, from: Ordinal) {
+        self.from = from;
+    }
+
     /// Puts a block where it belongs now, or nowhere. Returns where it was.
     pub fn place(&mut self, at: Handle, class: Option<Class>, ticket: Ticket) -> Option<(Class, Ticket)> {
         if self.seats.len() <= at.index() {
-            let nowhere = Seat { class: None, list: NIL, ticket: NEVER, before: NIL, after: NIL };
+            let nowhere = Seat { class: None, ticket: NEVER, before: NIL, after: NIL };
             self.seats.resize(at.index() + 1, nowhere);
         }
         let seat = self.seats[at.index()];
@@ -103,71 +112,96 @@ impl Ranks {
 
     fn put_in(&mut self, at: Handle, class: Class, ticket: Ticket) {
         let id = at.id();
-        let of_class = &mut self.classes[class as usize];
-        of_class.count += 1;
-        let list = match of_class.latest {
-            Some((latest, list)) if latest == ticket => list,
-            _ => *of_class.by_ticket.entry(ticket).or_insert_with(|| {
-                self.empty.pop().unwrap_or_else(|| {
-                    self.lists.push(List { first: NIL, last: NIL });
-                    u32::try_from(self.lists.len() - 1).expect("there are no more lists than blocks")
-                })
-            }),
-        };
-        of_class.latest = Some((ticket, list));
-        let List { first, last } = &mut self.lists[list as usize];
-        let before = std::mem::replace(last, id);
+        let Lists { by_launch, marks, count } = &mut self.classes[class as usize];
+        if by_launch.is_empty() {
+            by_launch.resize(UNKNOWN + 1, List::EMPTY);
+        }
+        *count += 1;
+        let number = list(ticket);
+        let of_launch = &mut by_launch[number];
+        if of_launch.first == NIL && number != UNKNOWN {
+            marks.insert(number);
+        }
+        // Behind all who are needed then, or before: strays are few.
+        let (mut before, mut after) = (of_launch.last, NIL);
+        while before != NIL && self.seats[before as usize].ticket > ticket {
+            (before, after) = (self.seats[before as usize].before, before);
+        }
         match before {
-            NIL => *first = id,
+            NIL => of_launch.first = id,
             before => self.seats[before as usize].after = id,
         }
-        self.seats[at.index()] = Seat { class: Some(class), list, ticket, before, after: NIL };
+        match after {
+            NIL => of_launch.last = id,
+            after => self.seats[after as usize].before = id,
+        }
+        self.seats[at.index()] = Seat { class: Some(class), ticket, before, after };
     }
 
     fn take_out(&mut self, at: Handle, class: Class) {
-        let Seat { ticket, list: number, before, after, .. } = self.seats[at.index()];
-        let list = &mut self.lists[number as usize];
+        let Seat { ticket, before, after, .. } = self.seats[at.index()];
+        let Lists { by_launch, marks, count } = &mut self.classes[class as usize];
+        let number = list(ticket);
+        let of_launch = &mut by_launch[number];
         match before {
-            NIL => list.first = after,
+            NIL => of_launch.first = after,
             before => self.seats[before as usize].after = after,
         }
         match after {
-            NIL => list.last = before,
+            NIL => of_launch.last = before,
             after => self.seats[after as usize].before = before,
         }
-        let of_class = &mut self.classes[class as usize];
-        of_class.count -= 1;
-        if list.first == NIL {
-            of_class.by_ticket.remove(&ticket);
-            of_class.latest = of_class.latest.filter(|&(_, latest)| latest != number);
-            self.empty.push(number);
+        *count -= 1;
+        if of_launch.first == NIL && number != UNKNOWN {
+            marks.remove(number);
         }
     }
 
     /// Who of a class is needed first, and when.
     pub fn first(&self, class: Class) -> Option<(Ticket, Handle)> {
-        let (&ticket, &list) = self.classes[class as usize].by_ticket.first_key_value()?;
-        Some((ticket, Handle::of(self.lists[list as usize].first)))
+        let lists = &self.classes[class as usize];
+        let number = lists.marks.first(place(self.from)).unwrap_or(UNKNOWN);
+        self.seat(lists.by_launch.get(number)?.first)
     }
     /// Who of a class is needed last, and when.
     pub fn last(&self, class: Class) -> Option<(Ticket, Handle)> {
-        let (&ticket, &list) = self.classes[class as usize].by_ticket.last_key_value()?;
-        Some((ticket, Handle::of(self.lists[list as usize].first)))
+        let lists = &self.classes[class as usize];
+        if lists.by_launch.get(UNKNOWN)?.first != NIL {
+            return self.seat(lists.by_launch[UNKNOWN].first);
+        }
+        let List { first, mut last } = lists.by_launch[lists.marks.last(place(self.from))?];
+        let ticket = self.seats[last as usize].ticket;
+        if self.seats[first as usize].ticket == ticket {
+            return self.seat(first);
+        }
+        while self.seats[self.seats[last as usize].before as usize].ticket == ticket {
+            last = self.seats[last as usize].before;
+        }
+        self.seat(last)
     }
     /// Those of a class in the order in which they are needed.
     pub fn nearest_first(&self, class: Class) -> impl Iterator<Item = (Ticket, Handle)> + '_ {
-        self.classes[class as usize].by_ticket.iter().flat_map(|(&ticket, &list)| self.all_of(ticket, list))
+        let lists = &self.classes[class as usize];
+        let numbers = lists.marks.all(place(self.from)).chain([UNKNOWN]);
+        numbers.filter_map(|number| lists.by_launch.get(number)).flat_map(|list| {
+            std::iter::successors(self.seat(list.first), |&(_, at)| self.seat(self.seats[at.index()].after))
+        })
     }
-    fn all_of(&self, ticket: Ticket, list: u32) -> impl Iterator<Item = (Ticket, Handle)> + '_ {
-        let next = |&id: &u32| Some(self.seats[id as usize].after).filter(|&id| id != NIL);
-        std::iter::successors(Some(self.lists[list as usize].first), next).map(move |id| (ticket, Handle::of(id)))
+    fn seat(&self, id: u32) -> Option<(Ticket, Handle)> {
+        (id != NIL).then(|| (self.seats[id as usize].ticket, Handle::of(id)))
     }
-    /// Memory it takes, without that of the trees: an entry for each launch by which somebody is needed.
+    /// Memory it takes.
     pub fn bytes(&self) -> usize {
-        self.seats.capacity() * size_of::<Seat>() + self.lists.capacity() * size_of::<List>()
+        let lists = self.classes.iter().map(|lists| lists.by_launch.capacity() * size_of::<List>() + Marks::BYTES);
+        self.seats.capacity() * size_of::<Seat>() + lists.sum::<usize>()
     }
     /// How many there are of a class.
     pub fn count(&self, class: Class) -> usize {
         self.classes[class as usize].count
     }
+}
+
+/// The list of what is needed then.
+fn list(ticket: Ticket) -> usize {
+    if ticket == NEVER { UNKNOWN } else { place(ordinal(ticket)) }
 }

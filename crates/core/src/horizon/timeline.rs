@@ -144,6 +144,10 @@ impl Timeline {
     pub fn front(&self) -> Ticket {
         self.points.front().map_or(Ticket(self.last.0 + STRIDE), |point| point.ticket)
     }
+    /// That of the last point that went from the front: none that is there is before it.
+    pub fn gone(&self) -> Ticket {
+        self.gone
+    }
     /// Whether there is room for more points and uses.
     pub fn has_room(&self) -> bool {
         self.points.len() < LONGEST && self.live < MOST_USES

@@ -233,17 +233,19 @@ impl Policy for Horizon {
             }
             residency.note(at);
         };
-        let mut over = Vec::new();
+        // Of the points that are over hardly any lacks a block.
+        let mut lacking = Vec::new();
         while let Some(point) = self.timeline.pop(launch.seq, &mut used) {
-            over.push(point);
+            lacking.extend(point.exec.filter(|_| !point.left_out.is_empty()).map(|exec| (exec, point.left_out)));
         }
         self.moved = true;
+        let gone = ordinal(self.timeline.gone());
+        self.ranks.begin(gone);
+        self.written.begin(gone);
         let mut worthless = false;
-        for point in over {
-            if let Some(exec) = point.exec.filter(|_| !point.left_out.is_empty()) {
-                let kernel = self.habits.kernel(exec);
-                worthless |= self.doubt.ended(exec, kernel, &point.left_out, known, &mut self.learner.tables);
-            }
+        for (exec, left_out) in lacking {
+            let kernel = self.habits.kernel(exec);
+            worthless |= self.doubt.ended(exec, kernel, &left_out, known, &mut self.learner.tables);
         }
         if worthless {
             let residency = &mut known.residency;
