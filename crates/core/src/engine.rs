@@ -1,4 +1,4 @@
-//! One event in, commands out.
+//! Events in, commands out.
 //!
 //! The engine keeps what every policy needs ([`Known`]: residency, window, PT blocks, counters), tells the
 //! policy, and keeps the budget. Same events, same commands: it has no clock, lock, I/O or randomness.
@@ -9,6 +9,8 @@
 //! each `Alloc`, `Free`, `Launch` and `Budget`. What was learned is kept when the engine goes dormant again.
 //! A workload of which an earlier run left tables will not fit; there the engine is awake from the start, so that the GPU is not behind with
 //! launches that nobody told of when memory fills up. If it fits all the same for [`PATIENCE`] launches, it is another workload.
+//!
+//! Of several events that come together each is told, and then it is decided once what to do: what decides looks at the state that they leave.
 //!
 //! Commands go into [`Queues`]; [`Engine::step`] does that too, and tells the engine of what found no room.
 //!
