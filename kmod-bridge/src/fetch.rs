@@ -1,40 +1,58 @@
-//! Onto the GPU, in calls that do not wait.
-//!
-//! Problem: a `UVM_MIGRATE` that waits holds the address space's lock for as long as its copies take, and whoever wants it for writing waits that long: each call about
-//! blocks that leave does, three times ([`crate::leave`]). Between two calls that wait, the link is idle.
-//! Idea: calls that do not wait, of two blocks each, and behind each one that waits for the call two before: the link always has something to carry, and nobody is
-//! kept waiting for longer than four blocks take, which is at the end. Of what was tried on an H200 this brings in as much as any while nothing leaves, and 1.7 to 4 times as much leaves beside it as
-//! beside long calls that wait (facts 4.10). Calls of one block let more leave still, and wake somebody up twice as often, which takes its time on a busy machine.
+//! Onto the GPU, in calls that do not wait, and ones that come when there should be nothing left to wait for: which, and why, say `deepum_core::steps` and
+//! `deepum_core::arrivals`.
 
 use crate::migrate::{MigrateError, VaSpace};
-use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place, UmBlock};
+use deepum_core::arrivals::Arrivals;
+use deepum_core::steps::{Comes, comes};
+use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
 
-/// What a call asks for.
-const PIECE: Bytes = Bytes(2 * UmBlock::SIZE.0);
-/// How many calls are under way beside the one that is waited for.
-const AHEAD: u64 = 2;
+/// What is waited by outside of the driver.
+pub trait Time {
+    /// Nothing if nobody tells the time.
+    fn now(&self) -> Option<Nanos>;
+    /// The calling thread does nothing until then.
+    fn nap(&self, until: Nanos);
+}
 
 impl VaSpace {
-    /// Moves all of `range`, whole blocks of managed memory, to a GPU, and returns when it is there.
+    /// Moves all of `range`, whole blocks of managed memory, to a GPU, and returns when it is there. `arrivals` is of this way of the link; `beside`: something leaves meanwhile that
+    /// would have to wait for a call that waits.
     ///
     /// # Errors
     /// [`MigrateError`]. Part of the range may have moved then.
-    pub fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
-        let piece = |n: u64| {
-            let start = DevAddr(range.start.0 + n * PIECE.0);
-            AddrRange::new(start, PIECE.min(Bytes(range.end().0 - start.0)))
-        };
-        let pieces = range.len.0.div_ceil(PIECE.0);
-        for n in 0..pieces {
-            if self.begin(piece(n), to).is_err() {
-                // The call that waits says why, or mends it.
-                return self.migrate(range, Place::Device(to));
-            }
-            if let Some(earlier) = n.checked_sub(AHEAD) {
-                self.migrate(piece(earlier), Place::Device(to))?;
+    pub fn fetch(
+        &self,
+        range: AddrRange,
+        to: DeviceId,
+        (arrivals, time): (&mut Arrivals, &dyn Time),
+        beside: bool,
+    ) -> Result<(), MigrateError> {
+        let place = Place::Device(to);
+        for call in comes(range) {
+            let (Comes::Begin(piece) | Comes::Await(piece)) = call;
+            let blocks = piece.len.0 / UmBlock::SIZE.0;
+            match call {
+                Comes::Begin(_) if self.begin(piece, to).is_err() => {
+                    // The call that waits says why, or mends it.
+                    arrivals.forget();
+                    return self.migrate(range, place);
+                }
+                Comes::Begin(_) => {
+                    if let Some(now) = time.now().filter(|_| beside) {
+                        arrivals.begun(blocks, now);
+                    }
+                }
+                Comes::Await(_) => {
+                    if beside {
+                        time.nap(arrivals.ask_at(blocks));
+                    }
+                    self.migrate(piece, place).inspect_err(|_| arrivals.forget())?;
+                    if let Some(now) = time.now().filter(|_| beside) {
+                        arrivals.there(blocks, now);
+                    }
+                }
             }
         }
-        let first = piece(pieces.saturating_sub(AHEAD)).start;
-        self.migrate(AddrRange::new(first, Bytes(range.end().0 - first.0)), Place::Device(to))
+        Ok(())
     }
 }

@@ -3,8 +3,10 @@
 mod common;
 
 use common::{Fake, GPU1, SHAPES, Shape};
-use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
-use deepum_kmod_bridge::{Advice, DiscardFailure, MigrateFailure, Support, Unavailable};
+use deepum_core::arrivals::Arrivals;
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place};
+use deepum_kmod_bridge::{Advice, DiscardFailure, MigrateFailure, Support, Time, Unavailable};
+use std::cell::{Cell, RefCell};
 
 #[test]
 fn every_shape_attaches_and_finds_the_address_space() {
@@ -126,18 +128,43 @@ fn migrations_go_where_they_are_told_and_failures_have_a_reason() {
     }
 }
 
+/// A clock that moves a microsecond with each look, and what was waited for by it.
+#[derive(Default)]
+struct Clock {
+    now: Cell<u64>,
+    naps: RefCell<Vec<u64>>,
+}
+
+impl Time for Clock {
+    fn now(&self) -> Option<Nanos> {
+        self.now.set(self.now.get() + 1000);
+        Some(Nanos(self.now.get()))
+    }
+    fn nap(&self, until: Nanos) {
+        self.naps.borrow_mut().push(until.0);
+        self.now.set(self.now.get().max(until.0));
+    }
+}
+
 #[test]
 fn what_is_fetched_is_asked_for_ahead_and_all_of_it_is_waited_for() {
     let base = 0x7f00_0020_0000;
     let blocks = |first: u64, count: u64| (base + (first << 21), count << 21);
     let (fake, bridge) = Fake::new(Shape::D580, "580.65.06").open(64);
     let space = bridge.va_space.unwrap();
-    let calls = |count: u64| {
+    let fetch = |count: u64, beside| {
         fake.state.lock().unwrap().migrations.clear();
-        space.fetch(AddrRange::new(DevAddr(base), Bytes(count << 21)), GPU1.id).unwrap();
+        let (arrivals, time) = (&mut Arrivals::default(), Clock::default());
+        space.fetch(AddrRange::new(DevAddr(base), Bytes(count << 21)), GPU1.id, (arrivals, &time), beside).unwrap();
+        assert_eq!(time.naps.borrow().is_empty(), !beside, "before each call that waits, if anybody waits for that");
         let asked = std::mem::take(&mut fake.state.lock().unwrap().migrations);
         assert!(asked.iter().all(|call| call.2 == GPU1.uuid.0));
         asked.into_iter().map(|(base, length, _, flags, _)| ((base, length), flags == 1)).collect::<Vec<_>>()
+    };
+    let calls = |count| {
+        let calls = fetch(count, false);
+        assert_eq!(fetch(count, true), calls);
+        calls
     };
     let (begun, waited) = (|n, count| (blocks(n, count), true), |n, count| (blocks(n, count), false));
     assert_eq!(calls(1), [begun(0, 1), waited(0, 1)]);
@@ -152,8 +179,10 @@ fn what_is_fetched_is_asked_for_ahead_and_all_of_it_is_waited_for() {
     let mut fake = Fake::new(Shape::D580, "595.45.04");
     fake.refuse = Some((51, 0x51));
     let (_, bridge) = fake.open(64);
-    let refused = bridge.va_space.unwrap().fetch(AddrRange::new(DevAddr(base), Bytes::mib(32)), GPU1.id).unwrap_err();
+    let (arrivals, range) = (&mut Arrivals::default(), AddrRange::new(DevAddr(base), Bytes::mib(32)));
+    let refused = bridge.va_space.unwrap().fetch(range, GPU1.id, (arrivals, &Clock::default()), true).unwrap_err();
     assert!(matches!(refused.why, MigrateFailure::NoMemory));
+    assert_eq!(arrivals.ask_at(1), Nanos::ZERO, "nothing is under way");
 }
 
 #[test]

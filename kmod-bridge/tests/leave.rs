@@ -1,6 +1,7 @@
 //! Off the GPU by a range group, on the emulated device: its driver is written from the real one's side, and knows nothing of this package.
 
-use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place, UmBlock};
+use deepum_core::arrivals::Arrivals;
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
 use deepum_emu_abi::forward::Node;
 use deepum_emu_device::config::Config;
 use deepum_emu_device::error::CuResult;
@@ -11,7 +12,7 @@ use deepum_emu_device::uvm::caller::FileKey;
 use deepum_emu_device::uvm::{Uvm, gpu_uuid, release};
 use deepum_emu_device::work::{Copy, Direction};
 use deepum_kmod_bridge::raw::Params;
-use deepum_kmod_bridge::{Bridge, DriverVersion, Gpu, Kernel, MigrateFailure, Uuid, VaSpace};
+use deepum_kmod_bridge::{Bridge, DriverVersion, Gpu, Kernel, MigrateFailure, Time, Uuid, VaSpace};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -163,6 +164,18 @@ fn a_range_leaves_unmapped_and_unchanged_and_comes_back() {
     }
 }
 
+/// Nobody tells the time.
+struct Timeless;
+
+impl Time for Timeless {
+    fn now(&self) -> Option<Nanos> {
+        None
+    }
+    fn nap(&self, until: Nanos) {
+        assert_eq!(until, Nanos::ZERO);
+    }
+}
+
 #[test]
 fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
     for branch in [535, 550, 560, 580, 595] {
@@ -170,7 +183,8 @@ fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
         let stay = program.space.stay().unwrap();
         for count in 1..=BLOCKS {
             program.space.leave(program.blocks(0, count), stay).unwrap();
-            program.space.fetch(program.blocks(0, count), GPU).unwrap();
+            let blocks = program.blocks(0, count);
+            program.space.fetch(blocks, GPU, (&mut Arrivals::default(), &Timeless), count % 2 == 0).unwrap();
             assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5], "driver {branch}, {count} blocks");
         }
         assert!(program.intact(), "driver {branch}");

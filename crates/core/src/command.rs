@@ -111,7 +111,7 @@ pub enum Why {
     /// It is believed to be there, is expected to be used, and might be evicted before: a touch. Touch
     /// queue, before the prefetch queue, for it costs little and helps only if it comes in time.
     Keep,
-    /// New memory that fits: populate it before its first touch. Prefetch queue.
+    /// It has no contents, and needs no more than a place before its first touch. Prefetch queue.
     Populate {
         /// The first launch that may touch it: the next one.
         by: LaunchSeq,

@@ -6,9 +6,10 @@
 //!
 //! Read in this order: [`event`] and [`command`] (everything that goes in and out), [`engine`], then along
 //! the pipeline: [`exec_id`], [`correlate`], [`predict`] (and [`chaining`], the paper's own), [`queues`]; [`policy`] puts them together. Who leaves
-//! the GPU is in [`evict`], and whose contents are given up in [`invalidate`]; blocks in two places are in [`copies`], and what all of it is for the driver in [`steps`].
+//! the GPU is in [`evict`], and whose contents are given up in [`invalidate`]; blocks in two places are in [`copies`], and what all of it is for the driver in [`steps`]; [`trial`] finds out which of two ways off a GPU is faster.
 #![forbid(unsafe_code)]
 
+pub mod arrivals;
 pub mod block_index;
 pub mod chaining;
 pub mod command;
@@ -33,6 +34,7 @@ pub mod queues;
 pub mod residency;
 pub mod sequence;
 pub mod steps;
+pub mod trial;
 pub mod units;
 pub mod window;
 

@@ -71,6 +71,8 @@ struct Waiting {
     own: Option<bool>,
     /// Whether it leaves, and what is fetched is to leave its copy on the host.
     keeps: bool,
+    /// Whether nothing of it needs to come.
+    empty: bool,
     turn: Turn,
 }
 
@@ -134,6 +136,7 @@ impl Queues {
     pub fn push_about(&mut self, command: Command, there: bool) -> Pushed {
         let own = matches!(command, Command::Own { .. }).then_some(there);
         let keeps = matches!(command, Command::Drop { .. });
+        let empty = matches!(command, Command::Fetch { why: Why::Populate { .. }, .. });
         let (block, lane, by) = match command {
             Command::Fetch { block, why: Why::Fault } => (block, Lane::Fault, None),
             Command::Fetch { block, why: Why::Predicted { by } | Why::Populate { by } } => {
@@ -190,7 +193,7 @@ impl Queues {
         if before.is_some() {
             self.take_out(block);
         }
-        self.put_in(block, Waiting { lane, own, keeps, turn: (by, 0) });
+        self.put_in(block, Waiting { lane, own, keeps, empty, turn: (by, 0) });
         before.map_or(Pushed::Queued, Pushed::Replaced)
     }
 
@@ -272,6 +275,7 @@ impl Queues {
             return None;
         }
         let drops = self.waiting(Lane::Drop) > 0;
+        let beside = self.in_hand[direction.opposite() as usize].is_some();
         for &lane in self.lanes(direction) {
             let most = match lane {
                 Lane::Predicted => most.min(u32::try_from(self.room).unwrap_or(u32::MAX)),
@@ -285,7 +289,7 @@ impl Queues {
             }
             let Some((first, popped)) = self.pop(lane) else { continue };
             let (way, by) = (self.way(first, popped), popped.turn.0);
-            let mut batch = Batch { lane, way, first, count: 1 };
+            let mut batch = Batch { lane, way, first, count: 1, beside: beside && !popped.empty };
             let joins = |queues: &Self, next: UmBlock| {
                 queues.waiting.get(&next).is_some_and(|&waiting| {
                     let alike = match lane {
@@ -297,7 +301,8 @@ impl Queues {
                 })
             };
             while batch.count < most && joins(self, batch.after()) {
-                self.take_out(batch.after());
+                let taken = self.take_out(batch.after());
+                batch.beside &= taken.is_none_or(|taken| !taken.empty);
                 batch.count += 1;
             }
             while lane != Lane::Fault
@@ -305,7 +310,8 @@ impl Queues {
                 && let Some(before) = batch.first.0.checked_sub(1).map(UmBlock)
                 && joins(self, before)
             {
-                self.take_out(before);
+                let taken = self.take_out(before);
+                batch.beside &= taken.is_none_or(|taken| !taken.empty);
                 (batch.first, batch.count) = (before, batch.count + 1);
             }
             if lane == Lane::Predicted {

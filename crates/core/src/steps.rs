@@ -13,9 +13,15 @@
 //! - *Own* of a block that is not on the GPU: the mode off, and fetched. Of one that is: the GPU is made the preferred location, so that ending the mode
 //!   leaves its copies; and since they stay mapped for reading, it is said to access the block, which maps them for writing.
 //!
+//! What comes onto the GPU does so in calls that do not wait ([`comes`]). Problem: a `UVM_MIGRATE` that waits holds the address space's lock for as long as its copies take, and whoever wants it for
+//! writing waits that long: each call about blocks that leave does, three times. Between two calls that wait, the link is idle. Idea: calls that do not wait, of two blocks each, and behind each one
+//! that waits for the call two before: the link always has something to carry, which brings in as much as any calls that were tried on an H200 (facts 4.10). Beside what leaves, that one is made when
+//! there should be nothing left to wait for ([`crate::arrivals`]).
+//!
 //! Invariants: whatever is believed wrongly about a block, or fails half-way, no contents are lost. At worst bytes are copied in vain.
 
 use crate::queues::{Batch, Lane};
+use crate::units::{AddrRange, Bytes, DevAddr, UmBlock};
 
 /// What is known of blocks to be moved; the blocks of a batch are alike in it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -40,8 +46,11 @@ pub enum Way {
 pub enum Step {
     /// To the host, which need not map what has one copy (`kmod-bridge/src/leave.rs`).
     Leave,
-    /// Onto the GPU, in calls that need not wait for what comes (`kmod-bridge/src/fetch.rs`).
-    Fetch,
+    /// Onto the GPU, in the calls that [`comes`] lists.
+    Fetch {
+        /// Whether something leaves meanwhile that waiting in the driver would hold up, and there is time enough to be waited for.
+        beside: bool,
+    },
     /// `UVM_MIGRATE` to the host, which maps it.
     ToHost,
     /// `UVM_MIGRATE` to the GPU.
@@ -54,6 +63,35 @@ pub enum Step {
     Access(bool),
 }
 
+/// What one call that does not wait asks for.
+const PIECE: Bytes = Bytes(2 * UmBlock::SIZE.0);
+/// How many of them are under way beside the one that is waited for.
+const AHEAD: u64 = 2;
+
+/// A `UVM_MIGRATE` to the GPU about a part of what is fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Comes {
+    /// That does not wait.
+    Begin(AddrRange),
+    /// That waits until all of it is there, which was asked for before.
+    Await(AddrRange),
+}
+
+/// The calls that fetch all of `range`, whole UM blocks, one after the other.
+pub fn comes(range: AddrRange) -> impl Iterator<Item = Comes> {
+    let piece = move |n: u64| {
+        let start = DevAddr(range.start.0 + n * PIECE.0);
+        AddrRange::new(start, PIECE.min(Bytes(range.end().0 - start.0)))
+    };
+    let pieces = range.len.0.div_ceil(PIECE.0);
+    let each = (0..pieces).flat_map(move |n| {
+        let earlier = n.checked_sub(AHEAD).map(|earlier| Comes::Await(piece(earlier)));
+        [Some(Comes::Begin(piece(n))), earlier].into_iter().flatten()
+    });
+    let rest = piece(pieces.saturating_sub(AHEAD)).start;
+    each.chain([Comes::Await(AddrRange::new(rest, Bytes(range.end().0 - rest.0)))])
+}
+
 impl Batch {
     /// Whether the driver may keep two copies of its blocks afterwards, if the calls touch on that.
     pub fn duplicates(self) -> Option<bool> {
@@ -62,7 +100,10 @@ impl Batch {
 
     /// The calls. None for a discard, which is no matter of these.
     pub const fn steps(self) -> &'static [Step] {
-        use Step::{Access, Duplicate, Fetch, Leave, Prefer, ToDevice, ToHost};
+        use Step::{Access, Duplicate, Leave, Prefer, ToDevice, ToHost};
+        const FETCH: Step = Step::Fetch { beside: false };
+        const BESIDE: Step = Step::Fetch { beside: true };
+        let beside = self.beside && matches!(self.lane, Lane::Predicted);
         match (self.lane, self.way) {
             (Lane::Discard, _) => &[],
             (Lane::Save, _) => &[Duplicate(true), ToHost],
@@ -72,12 +113,50 @@ impl Batch {
             (Lane::Drop | Lane::Evict, _) => &[Duplicate(false), ToHost],
             // They are believed to be there.
             (Lane::Keep, Way::Move | Way::Keep) => &[ToDevice],
-            (_, Way::Move | Way::Keep) => &[Fetch],
-            (_, Way::Duplicated | Way::KeepOn) => &[ToHost, ToDevice],
-            (_, Way::OwnAway) => &[Duplicate(false), ToDevice],
+            (_, Way::Move | Way::Keep) if beside => &[BESIDE],
+            (_, Way::Move | Way::Keep) => &[FETCH],
+            (_, Way::Duplicated | Way::KeepOn) if beside => &[ToHost, BESIDE],
+            (_, Way::Duplicated | Way::KeepOn) => &[ToHost, FETCH],
+            (_, Way::OwnAway) if beside => &[Duplicate(false), BESIDE],
+            (_, Way::OwnAway) => &[Duplicate(false), FETCH],
             (_, Way::OwnThere) => {
                 &[Prefer(true), Duplicate(false), Prefer(false), ToDevice, Access(true), Access(false)]
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks of a fetch, from 100 on, by call: begun (`true`) or waited for.
+    fn calls(blocks: u64) -> Vec<(bool, u64, u64)> {
+        let range = AddrRange::new(UmBlock(100).start(), Bytes(blocks * UmBlock::SIZE.0));
+        let span = |range: AddrRange| (UmBlock::containing(range.start).0, range.len.0 / UmBlock::SIZE.0);
+        comes(range)
+            .map(|call| match call {
+                Comes::Begin(range) => (true, span(range).0, span(range).1),
+                Comes::Await(range) => (false, span(range).0, span(range).1),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn what_comes_is_begun_in_pieces_and_waited_for_two_pieces_later() {
+        assert_eq!(calls(1), [(true, 100, 1), (false, 100, 1)]);
+        assert_eq!(calls(4), [(true, 100, 2), (true, 102, 2), (false, 100, 4)]);
+        assert_eq!(
+            calls(7),
+            [
+                (true, 100, 2),
+                (true, 102, 2),
+                (true, 104, 2),
+                (false, 100, 2),
+                (true, 106, 1),
+                (false, 102, 2),
+                (false, 104, 3)
+            ]
+        );
     }
 }

@@ -205,7 +205,7 @@ fn freed_memory_takes_back_what_waits_for_it() {
 
 #[test]
 fn each_way_has_its_calls_and_what_fails_is_taken_to_have_two_copies() {
-    use Step::{Duplicate, ToDevice, ToHost};
+    use Step::{Duplicate, ToHost};
     let mut scene = Scene::new(true);
     scene.say(Say::Save(1));
     let batch = world::pop(&mut scene.queues, 16).unwrap();
@@ -219,7 +219,7 @@ fn each_way_has_its_calls_and_what_fails_is_taken_to_have_two_copies() {
     assert_eq!(scene.engine.counters().bytes_spared, 0, "it was not saved");
     scene.say(Say::Own(1));
     let batch = world::pop(&mut scene.queues, 16).unwrap();
-    assert_eq!(batch.steps(), [Duplicate(false), ToDevice]);
+    assert_eq!(batch.steps(), [Duplicate(false), Step::Fetch { beside: false }]);
     scene.ends(batch, false);
     scene.say(Say::Own(1));
     let batch = world::pop(&mut scene.queues, 16).unwrap();

@@ -48,7 +48,6 @@ pub mod status;
 pub mod sync;
 pub mod tables;
 pub mod threads;
-mod trial;
 pub mod world;
 
 use deepum_config::Config;

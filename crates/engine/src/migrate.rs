@@ -12,21 +12,23 @@
 //! left alone and reported as handed out.
 
 use crate::desk::{Desk, Job, Moved};
-use crate::trial::Trial;
+use crate::pace::Clock;
+use crate::sync::{Mutex, lock};
 use deepum_config::Leave;
+use deepum_core::arrivals::Arrivals;
 use deepum_core::event::{DiscardOutcome, Event};
 use deepum_core::queues::{Direction, Lane};
 use deepum_core::steps::Step;
-use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
+use deepum_core::trial::Trial;
+use deepum_core::units::{AddrRange, Bytes, DeviceId, Place, UmBlock};
 use deepum_kmod_bridge::{
-    Advice, AdviseError, DiscardError, DiscardFailure, MigrateError, MigrateFailure, Stay, VaSpace,
+    Advice, AdviseError, DiscardError, DiscardFailure, MigrateError, MigrateFailure, Stay, Time, VaSpace,
 };
 use deepum_protocol::ring::Ring;
 use deepum_protocol::status::Pace;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 /// Does; never decides. Both threads call it, at the same time.
 pub trait Mover: Send + Sync {
@@ -42,11 +44,12 @@ pub trait Mover: Send + Sync {
     /// As [`Self::migrate`].
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError>;
 
-    /// Moves all of `range`, whole UM blocks, to a GPU, in calls that need not wait for what comes, and returns when it is there.
+    /// Moves all of `range`, whole UM blocks, to a GPU, in calls that need not wait for what comes, and returns when it is there. `beside`: something leaves meanwhile, and
+    /// waits for calls that wait.
     ///
     /// # Errors
     /// As [`Self::migrate`].
-    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError>;
+    fn fetch(&self, range: AddrRange, to: DeviceId, beside: bool) -> Result<(), MigrateError>;
 
     /// Tells the driver about all of `range`, whole UM blocks.
     ///
@@ -68,32 +71,41 @@ pub struct UvmMover {
     /// Where the program says whether it looks at managed memory.
     ring: Ring<'static>,
     /// How blocks had better leave.
-    trial: Trial,
+    trial: Mutex<Trial>,
+    /// When they come.
+    arrivals: Mutex<Arrivals>,
+    /// What either takes is measured by this.
+    clock: Clock,
     /// How they leave unmapped, if the driver has that; asked at the first.
     stay: OnceLock<Result<Stay, String>>,
     /// Where it is said that they do not although they were to.
     say: Option<fn(&str)>,
-    /// Whether time is the machine's, so that calls take it from each other.
-    overlaps: bool,
 }
 
 impl UvmMover {
     /// Of this address space of the program that the ring is of.
     pub fn new(space: Arc<VaSpace>, ring: Ring<'static>, leave: Leave, pace: Pace, say: fn(&str)) -> Self {
-        let trial = match (leave, pace) {
-            // What calls take by the machine's clock says nothing there.
-            (Leave::Mapped, _) | (Leave::Measured, Pace::Driven) => Trial::decided(false),
-            (Leave::Unmapped, _) => Trial::decided(true),
-            (Leave::Measured, Pace::Polling) => Trial::default(),
+        let trial = match leave {
+            Leave::Mapped => Trial::decided(false),
+            Leave::Unmapped => Trial::decided(true),
+            Leave::Measured => Trial::default(),
         };
         // Who did not ask for it misses nothing that was promised.
         let say = (leave == Leave::Unmapped).then_some(say);
-        Self { space, ring, trial, stay: OnceLock::new(), say, overlaps: pace == Pace::Polling }
+        Self {
+            space,
+            ring,
+            trial: Mutex::new(trial),
+            arrivals: Mutex::default(),
+            clock: Clock::of(pace),
+            stay: OnceLock::new(),
+            say,
+        }
     }
 
     /// Nothing if it is not to leave unmapped.
     fn leave_unmapped(&self, range: AddrRange) -> Option<Result<(), MigrateError>> {
-        if !self.trial.is_unmapped() {
+        if !lock(&self.trial).is_unmapped() {
             return None;
         }
         let stay = self.stay.get_or_init(|| self.space.stay().map_err(|why| why.to_string()));
@@ -113,7 +125,7 @@ impl UvmMover {
 
     /// They leave mapped from now on. One thread takes what goes off the GPU, so it is said once.
     fn refused(&self, why: &str) {
-        self.trial.refuse();
+        lock(&self.trial).refuse();
         if let Some(say) = self.say {
             say(&format!("DEEPUM_LEAVE=unmapped: {why}; blocks leave mapped"));
         }
@@ -124,17 +136,18 @@ impl Mover for UvmMover {
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
         self.space.migrate(range, to)
     }
-    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
-        if self.overlaps { self.space.fetch(range, to) } else { self.space.migrate(range, Place::Device(to)) }
+    fn fetch(&self, range: AddrRange, to: DeviceId, beside: bool) -> Result<(), MigrateError> {
+        self.space.fetch(range, to, (&mut lock(&self.arrivals), &self.clock), beside)
     }
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
-        let begun = Instant::now();
+        let begun = self.clock.now();
         let left = self.leave_unmapped(range);
         let unmapped = left.is_some();
         left.unwrap_or_else(|| self.space.migrate(range, Place::Host))?;
-        if !self.trial.is_over() {
-            let time = Nanos(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-            self.trial.note(unmapped, range.len.0 / UmBlock::SIZE.0, time);
+        if let Some(begun) = begun
+            && let Some(now) = self.clock.now()
+        {
+            lock(&self.trial).note(unmapped, range.len.0 / UmBlock::SIZE.0, now.saturating_sub(begun));
         }
         Ok(())
     }
@@ -292,7 +305,7 @@ impl Tools<'_> {
         let advise = |advice| self.mover.advise(range, advice).map_err(Failure::Advise);
         match step {
             Step::Leave => self.mover.leave(range).map_err(Failure::Move),
-            Step::Fetch => self.mover.fetch(range, device).map_err(Failure::Move),
+            Step::Fetch { beside } => self.mover.fetch(range, device, beside).map_err(Failure::Move),
             Step::ToHost => self.mover.migrate(range, Place::Host).map_err(Failure::Move),
             Step::ToDevice => self.mover.migrate(range, Place::Device(device)).map_err(Failure::Move),
             Step::Duplicate(on) => advise(Advice::Duplicate(on)),

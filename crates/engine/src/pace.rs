@@ -6,6 +6,9 @@
 //! waits are one nudge; a nudge that would show nothing new is none.
 
 use crate::sync::atomic::AtomicU32;
+use deepum_core::units::Nanos;
+use deepum_kmod_bridge::Time;
+use deepum_protocol::status::Pace;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -41,14 +44,12 @@ type Drive = unsafe extern "C" fn(*const DeepumHooks) -> c_int;
 type Sleep = unsafe extern "C" fn(u64);
 type Serves = unsafe extern "C" fn() -> c_int;
 
-/// What the driver library that is loaded exports under this name.
+/// What the driver library that is loaded exports under this name; where there is none, what stands for it in a process that was handed its files.
 pub(crate) fn export(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: a constant C string; RTLD_NOLOAD runs no code of the library.
     let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    if driver.is_null() {
-        return None;
-    }
-    // SAFETY: a live handle, kept for ever, and a constant C string.
+    let driver = if driver.is_null() { libc::RTLD_DEFAULT } else { driver };
+    // SAFETY: a live handle, kept for ever, or that of all libraries, and a constant C string.
     let found: *mut c_void = unsafe { libc::dlsym(driver, name.as_ptr()) };
     (!found.is_null()).then_some(found)
 }
@@ -92,6 +93,60 @@ pub(crate) fn time() -> Option<unsafe extern "C" fn() -> u64> {
     // SAFETY: by the contract, what is exported under this name has this type.
     export(c"deepumEmuTime")
         .map(|found| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(found) })
+}
+
+/// What moves are timed by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Clock {
+    /// This machine's, since then.
+    Machine(Instant),
+    /// That of the device, where time is virtual.
+    Device(Option<unsafe extern "C" fn() -> u64>),
+}
+
+impl Clock {
+    pub(crate) fn of(pace: Pace) -> Self {
+        match pace {
+            Pace::Polling => Self::Machine(Instant::now()),
+            // SAFETY: by the contract, what is exported under this name has this type.
+            Pace::Driven => Self::Device(
+                export(c"deepumEmuNow")
+                    .map(|found| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(found) }),
+            ),
+        }
+    }
+}
+
+impl Time for Clock {
+    fn now(&self) -> Option<Nanos> {
+        match self {
+            Self::Machine(since) => Some(Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX))),
+            // SAFETY: takes nothing, and may be called from any thread.
+            Self::Device(now) => now.map(|now| Nanos(unsafe { now() })).filter(|now| *now > Nanos::ZERO),
+        }
+    }
+
+    /// The last tenth of a millisecond the thread keeps its processor, as for [`nap`].
+    fn nap(&self, until: Nanos) {
+        const AWAKE: Nanos = Nanos(100_000);
+        static NAP: OnceLock<Option<Sleep>> = OnceLock::new();
+        if let Self::Machine(_) = self {
+            let left = || until.saturating_sub(self.now().unwrap_or(until));
+            if left() > AWAKE {
+                std::thread::sleep(Duration::from_nanos(left().saturating_sub(AWAKE).0));
+            }
+            while left() > Nanos::ZERO {
+                std::hint::spin_loop();
+            }
+            return;
+        }
+        // SAFETY: by the contract, what is exported under this name has this type.
+        let typed = |found| unsafe { std::mem::transmute::<*mut c_void, Sleep>(found) };
+        if let Some(nap) = NAP.get_or_init(|| export(c"deepumEmuNap").map(typed)) {
+            // SAFETY: takes a number, and may be called from any thread.
+            unsafe { nap(until.0) };
+        }
+    }
 }
 
 /// The calling thread does nothing for so long: in virtual time, where the driver library that is loaded plays a device in it. `awake`: it keeps its processor,

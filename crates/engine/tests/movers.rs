@@ -163,7 +163,7 @@ impl Mover for Witness<'_> {
     fn migrate(&self, _: AddrRange, _: Place) -> Result<(), MigrateError> {
         panic!("nothing is to move")
     }
-    fn fetch(&self, _: AddrRange, _: DeviceId) -> Result<(), MigrateError> {
+    fn fetch(&self, _: AddrRange, _: DeviceId, _: bool) -> Result<(), MigrateError> {
         panic!("nothing is to come")
     }
     fn leave(&self, _: AddrRange) -> Result<(), MigrateError> {

@@ -76,6 +76,8 @@ pub struct Batch {
     pub first: UmBlock,
     /// How many from there; at least 1.
     pub count: u32,
+    /// Whether something was going the other way when it was given out, and all of its blocks have contents: how long they take can be told.
+    pub beside: bool,
 }
 
 impl Batch {

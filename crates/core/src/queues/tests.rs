@@ -221,9 +221,23 @@ fn the_way_in_stands_still_for_a_drop_unless_the_gpu_waits_for_a_fault() {
 fn what_is_believed_to_be_there_is_asked_for_by_a_call_that_waits() {
     let mut queues = Queues::default();
     let kept = Command::Fetch { block: UmBlock(1), why: Why::Keep };
-    for (command, steps) in [(fault(1), [Step::Fetch]), (predicted(1, 1), [Step::Fetch]), (kept, [Step::ToDevice])] {
+    let fetch = [Step::Fetch { beside: false }];
+    for (command, steps) in [(fault(1), fetch), (predicted(1, 1), fetch), (kept, [Step::ToDevice])] {
         queues.push(command);
         assert_eq!(queues.pop_batch(Direction::In, 16).unwrap().steps(), steps);
+        queues.done(Direction::In);
+    }
+    queues.push(evict(7));
+    queues.pop_batch(Direction::Out, 16);
+    let populate = |n| Command::Fetch { block: UmBlock(n), why: Why::Populate { by: LaunchSeq(1) } };
+    for (commands, beside) in [
+        ([predicted(1, 1), predicted(2, 1)], true),
+        ([predicted(1, 1), populate(2)], false),
+        ([fault(1), fault(2)], false),
+    ] {
+        push_all(&mut queues, &commands);
+        let batch = queues.pop_batch(Direction::In, 16).unwrap();
+        assert_eq!((batch.count, batch.steps()), (2, &[Step::Fetch { beside }][..]), "7 leaves");
         queues.done(Direction::In);
     }
 }

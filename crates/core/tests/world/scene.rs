@@ -61,7 +61,7 @@ impl Scene {
     }
     pub fn fetched(&mut self) -> BTreeSet<u64> {
         let fetched = |command: Command| match command {
-            Command::Fetch { block, why: Why::Predicted { .. } } => Some(block.0),
+            Command::Fetch { block, why: Why::Predicted { .. } | Why::Populate { .. } } => Some(block.0),
             _ => None,
         };
         self.asked.drain(..).filter_map(fetched).collect()

@@ -50,6 +50,8 @@ pub enum Order {
     Join(AddrRange, Group),
     /// The second half of `UVM_PREVENT_MIGRATION_RANGE_GROUPS`.
     Gather(Group),
+    /// Nothing, until then: the thread that moves what comes waits for that outside of the driver.
+    Nap(Nanos),
 }
 
 impl Order {
@@ -58,7 +60,7 @@ impl Order {
     #[must_use]
     pub const fn hand(self) -> Hand {
         match self {
-            Self::Migrate(_, Place::Device(_)) => Hand::In,
+            Self::Migrate(_, Place::Device(_)) | Self::Nap(_) => Hand::In,
             Self::Migrate(_, Place::Host) | Self::Discard(..) | Self::Advise(..) | Self::Join(..) | Self::Gather(_) => {
                 Hand::Out
             }
@@ -70,7 +72,7 @@ impl Order {
             Self::Migrate(range, _) | Self::Discard(range, _) | Self::Advise(range, _) | Self::Join(range, _) => {
                 range.start
             }
-            Self::Gather(_) => DevAddr(0),
+            Self::Gather(_) | Self::Nap(_) => DevAddr(0),
         }
     }
     /// Whether the driver tells of all moves that are over before such a request returns, if it is waited for.
@@ -167,6 +169,7 @@ impl State {
             Order::Advise(range, advice) => self.memory.advise(range, advice, at).map(at_once),
             Order::Join(range, group) => self.memory.join(range, group, at),
             Order::Gather(group) => self.memory.gather(group, at),
+            Order::Nap(until) => Ok(at_once(at.max(until))),
         };
         // Also what failed half-way has moved bytes.
         self.settle_bytes(machine.config.data);
@@ -189,11 +192,10 @@ impl State {
             }
         };
         let outcome = Outcome::from(moved);
-        if !asked.wait {
-            return Some(Ok(outcome));
-        }
-        if let Order::Discard(..) = asked.order {
-            self.hands.own[own] = Own { let_go: Some(now), busy_until: moved.done };
+        // Whoever is not kept asks for the next thing at once, which begins when this call has returned.
+        let returned = if asked.wait { moved.done } else { moved.ordered };
+        if !asked.wait || matches!(asked.order, Order::Discard(..)) {
+            self.hands.own[own] = Own { let_go: Some(now), busy_until: returned };
             return Some(Ok(outcome));
         }
         let drains = asked.order.drains();

@@ -3,11 +3,12 @@
 //! Each thread keeps a *line* to each of the few files it makes requests on; see [`deepum_emu_abi::forward`]. If the program that
 //! has the device ends, its lines end, and requests fail with `ENODEV`.
 
-use deepum_emu_abi::forward::{CONNECT, PARAMS, REPLY, Reply, Request};
+use deepum_emu_abi::forward::{CONNECT, NAP, NOW, PARAMS, REPLY, Reply, Request};
 use std::cell::RefCell;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::mem::{MaybeUninit, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Files that one thread can be in touch with; a further one takes the place of the oldest.
 const LINES: usize = 4;
@@ -22,6 +23,9 @@ thread_local! {
     static HERE: RefCell<[Option<Line>; LINES]> = const { RefCell::new([const { None }; LINES]) };
 }
 
+/// The file that a request was last made on. Who asks for the time has none in hand.
+static LAST: AtomicI32 = AtomicI32::new(-1);
+
 /// The request as the device answers it: 0 or more, or an error number below 0.
 ///
 /// # Safety
@@ -30,6 +34,7 @@ pub(crate) unsafe fn call(fd: RawFd, request: c_ulong, arg: *mut c_void) -> c_in
     let result = HERE.try_with(|lines| {
         let Ok(mut lines) = lines.try_borrow_mut() else { return Err(libc::EBUSY) };
         let line = line(&mut lines, fd)?;
+        LAST.store(fd, Ordering::Relaxed);
         // SAFETY: our own contract.
         let outcome = unsafe { ask(line.as_raw_fd(), request, arg) };
         if outcome.is_err() {
@@ -43,6 +48,30 @@ pub(crate) unsafe fn call(fd: RawFd, request: c_ulong, arg: *mut c_void) -> c_in
         // The thread is ending.
         Err(_) => -libc::ENODEV,
     }
+}
+
+/// The clock of the device that this process last made a request to, in virtual nanoseconds; 0 if there is none.
+pub(crate) fn now() -> u64 {
+    let mut now = 0u64;
+    // SAFETY: the answer is eight bytes for a word of ours.
+    if unsafe { ask_again(NOW, (&raw mut now).cast()) } { now } else { 0 }
+}
+
+/// Until that clock has come there.
+pub(crate) fn nap(until: u64) {
+    let mut until = until;
+    // SAFETY: nothing is written.
+    unsafe { ask_again(NAP, (&raw mut until).cast()) };
+}
+
+/// Asks the device that this process last made a request to; whether it did what it was asked for.
+///
+/// # Safety
+/// What the answer to the request writes can be written at `arg`.
+unsafe fn ask_again(request: u64, arg: *mut c_void) -> bool {
+    let last = LAST.load(Ordering::Relaxed);
+    // SAFETY: our own contract.
+    last >= 0 && unsafe { call(last, request as c_ulong, arg) } == 0
 }
 
 /// The line to this file, which comes to stand first.

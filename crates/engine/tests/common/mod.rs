@@ -203,7 +203,7 @@ impl Mover for Hands {
         Ok(())
     }
 
-    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
+    fn fetch(&self, range: AddrRange, to: DeviceId, _: bool) -> Result<(), MigrateError> {
         self.migrate(range, Place::Device(to))
     }
 

@@ -8,14 +8,16 @@
 //! (`deepum_protocol::handout`).
 
 use super::ReplayError;
+use deepum_core::arrivals::Arrivals;
 use deepum_core::command::Commands;
 use deepum_core::engine::Engine;
 use deepum_core::event::{DiscardOutcome, Event, Fault, Migration};
 use deepum_core::queues::{BATCH, Batch, Direction, Lane, Queues};
-use deepum_core::steps::Step;
+use deepum_core::steps::{Comes, Step, comes};
+use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Nanos, Place, UmBlock};
-use deepum_model::{Advice, ModelError, Notice, UnifiedMemory};
-use std::collections::HashMap;
+use deepum_model::{Advice, Group, ModelError, Notice, UnifiedMemory};
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// The one GPU there is.
@@ -72,6 +74,11 @@ pub(super) struct Mind<T> {
     hands: [Hand; 2],
     held: HashMap<UmBlock, Held>,
     notices: Vec<Notice>,
+    /// How blocks had better leave, and when they come.
+    trial: Trial,
+    arrivals: Arrivals,
+    /// What leaves unmapped passes through it; made for the first that does.
+    stay: Option<Group>,
     /// Real time that thinking took.
     pub(super) thought: Duration,
 }
@@ -90,11 +97,38 @@ struct Hand {
 struct Job {
     batch: Batch,
     /// The calls that are still to be made.
-    steps: &'static [Step],
+    calls: VecDeque<Asked>,
+    stay: Group,
+    /// Whether what leaves does so unmapped, and when that began.
+    unmapped: bool,
+    begun: Nanos,
     /// When the one under way returns.
     done: Nanos,
     /// Whether all calls did what they should, by block.
     moved: Vec<(UmBlock, bool)>,
+}
+
+/// A call of the driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Call {
+    /// `UVM_MIGRATE` that waits.
+    Migrate(Place),
+    /// Onto the GPU, by one that does not wait.
+    Begin,
+    /// No call yet: what was begun is on its way.
+    Nap,
+    Advise(Advice),
+    /// Into the group that stays where it is preferred.
+    Stay,
+}
+
+/// A call that is still to be made, for a step of blocks that lie together.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    call: Call,
+    range: AddrRange,
+    step: Step,
+    blocks: AddrRange,
 }
 
 /// Who has a block.
@@ -117,6 +151,9 @@ impl<T: Thinks> Mind<T> {
             hands: Default::default(),
             held: HashMap::new(),
             notices: Vec::new(),
+            trial: Trial::default(),
+            arrivals: Arrivals::default(),
+            stay: None,
             thought: Duration::ZERO,
         }
     }
@@ -192,12 +229,15 @@ impl<T: Thinks> Mind<T> {
         let hand = &mut self.hands[direction as usize];
         hand.let_go = Some(now);
         let Some(mut job) = hand.job.take() else { return Ok(()) };
-        if !job.steps.is_empty() {
-            job.step(memory, now)?;
+        if !job.calls.is_empty() {
+            job.step(memory, &mut self.arrivals, now)?;
             hand.job = Some(job);
             return Ok(());
         }
         self.look(memory, now);
+        if job.batch.steps() == [Step::Leave] && job.moved.iter().all(|(_, ok)| *ok) {
+            self.trial.note(job.unmapped, job.batch.count.into(), now.saturating_sub(job.begun));
+        }
         for &(block, _) in job.moved.iter().filter(|(_, ok)| *ok) {
             self.queues.moved(direction, block);
         }
@@ -262,9 +302,17 @@ impl<T: Thinks> Mind<T> {
             self.queues.done(direction);
             return Ok(());
         }
+        let stay = *self.stay.get_or_insert_with(|| {
+            let stay = memory.make_group();
+            let told = memory.set_migratable(stay, false);
+            debug_assert!(told.is_ok(), "it is there");
+            stay
+        });
+        let unmapped = self.trial.is_unmapped();
+        let calls = batch.steps().iter().flat_map(|&step| calls(step, batch.range(), unmapped)).collect();
         let moved = batch.blocks().map(|block| (block, true)).collect();
-        let mut job = Job { batch, steps: batch.steps(), done: start, moved };
-        job.step(memory, start)?;
+        let mut job = Job { batch, calls, stay, unmapped, begun: start, done: start, moved };
+        job.step(memory, &mut self.arrivals, start)?;
         self.hands[direction as usize].job = Some(job);
         Ok(())
     }
@@ -316,43 +364,80 @@ fn place(direction: Direction) -> Place {
     }
 }
 
-impl Job {
-    /// Makes the next call: one for all blocks, and where that fails one for each.
-    fn step(&mut self, memory: &mut UnifiedMemory, start: Nanos) -> Result<(), ReplayError> {
-        let Some((&step, steps)) = self.steps.split_first() else { return Ok(()) };
-        (self.steps, self.done) = (steps, start);
-        if self.moved.iter().all(|(_, ok)| *ok) {
-            match self.call(step, self.batch.range(), memory)? {
-                Some(done) => {
-                    self.done = done;
-                    return Ok(());
-                }
-                None if self.moved.len() == 1 => self.moved[0].1 = false,
-                None => {}
-            }
+/// The calls that make a step of blocks that lie together.
+fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
+    let whole = |calls: &[Call]| calls.iter().map(|&call| Asked { call, range: blocks, step, blocks }).collect();
+    let advise = |advice| whole(&[Call::Advise(advice)]);
+    let device = Place::Device(GPU);
+    match step {
+        // As `kmod-bridge/src/leave.rs`.
+        Step::Leave if unmapped => {
+            whole(&[Call::Advise(Advice::Prefer(Some(Place::Host))), Call::Stay, Call::Advise(Advice::Prefer(None))])
         }
-        // Part of it may be freed: the rest is still wanted.
-        for at in 0..self.moved.len() {
-            let (block, ok) = self.moved[at];
-            let done = if ok { self.call(step, block.range(), memory)? } else { None };
-            self.moved[at].1 = done.is_some();
-            self.done = done.unwrap_or(self.done);
+        Step::Fetch { beside } => comes(blocks)
+            .map(|comes| match comes {
+                Comes::Begin(range) => (range, [Some(Call::Begin), None]),
+                Comes::Await(range) => (range, [beside.then_some(Call::Nap), Some(Call::Migrate(device))]),
+            })
+            .flat_map(|(range, calls)| calls.into_iter().flatten().map(move |call| Asked { call, range, step, blocks }))
+            .collect(),
+        Step::Leave | Step::ToHost => whole(&[Call::Migrate(Place::Host)]),
+        Step::ToDevice => whole(&[Call::Migrate(device)]),
+        Step::Duplicate(on) => advise(Advice::Duplicate(on)),
+        Step::Prefer(on) => advise(Advice::Prefer(on.then_some(device))),
+        Step::Access(on) => advise(Advice::AccessedBy(GPU, on)),
+    }
+}
+
+impl Job {
+    /// Makes the next call. What fails for several blocks is done again for each: part of it may be freed, and the rest is still wanted.
+    fn step(&mut self, memory: &mut UnifiedMemory, arrivals: &mut Arrivals, start: Nanos) -> Result<(), ReplayError> {
+        self.done = start;
+        while let Some(asked) = self.calls.pop_front() {
+            let Asked { step, blocks, .. } = asked;
+            let failed = |block: UmBlock| self.moved.iter().any(|&(moved, ok)| moved == block && !ok);
+            let is_whole = !blocks.blocks().any(failed);
+            let done = if is_whole { self.call(asked, memory, arrivals)? } else { None };
+            if let Some(done) = done {
+                self.done = done;
+                return Ok(());
+            }
+            let each = blocks.blocks().filter(|&block| !failed(block));
+            let each: Vec<Asked> = each.flat_map(|block| calls(step, block.range(), self.unmapped)).collect();
+            self.calls.retain(|later| later.step != step || later.blocks != blocks);
+            if blocks.len > UmBlock::SIZE {
+                each.into_iter().rev().for_each(|call| self.calls.push_front(call));
+            } else {
+                let block = UmBlock::containing(blocks.start);
+                self.moved.iter_mut().filter(|(moved, _)| *moved == block).for_each(|(_, ok)| *ok = false);
+            }
         }
         Ok(())
     }
 
     /// When it returns, unless it fails.
-    fn call(&self, step: Step, range: AddrRange, memory: &mut UnifiedMemory) -> Result<Option<Nanos>, ReplayError> {
-        let done = match step {
-            // Mapped, as in the program where time is virtual.
-            Step::Leave | Step::ToHost => memory.migrate(range, Place::Host, self.done).map(|migrated| migrated.done),
-            Step::Fetch | Step::ToDevice => {
-                memory.migrate(range, Place::Device(GPU), self.done).map(|migrated| migrated.done)
-            }
-            Step::Duplicate(on) => memory.advise(range, Advice::Duplicate(on), self.done),
-            Step::Prefer(on) => memory.advise(range, Advice::Prefer(on.then_some(Place::Device(GPU))), self.done),
-            Step::Access(on) => memory.advise(range, Advice::AccessedBy(GPU, on), self.done),
+    fn call(
+        &self,
+        asked: Asked,
+        memory: &mut UnifiedMemory,
+        arrivals: &mut Arrivals,
+    ) -> Result<Option<Nanos>, ReplayError> {
+        let Asked { call, range, step, .. } = asked;
+        let blocks = range.len.0 / UmBlock::SIZE.0;
+        let done = match call {
+            Call::Migrate(to) => memory.migrate(range, to, self.done).map(|migrated| migrated.done),
+            Call::Begin => memory.begin(range, Place::Device(GPU), self.done).map(|migrated| migrated.ordered),
+            Call::Nap => Ok(self.done.max(arrivals.ask_at(blocks))),
+            Call::Advise(advice) => memory.advise(range, advice, self.done),
+            Call::Stay => memory.join(range, self.stay, self.done).map(|migrated| migrated.done),
         };
+        if let Ok(done) = done {
+            match (step, call) {
+                (Step::Fetch { beside: true }, Call::Begin) => arrivals.begun(blocks, done),
+                (Step::Fetch { beside: true }, Call::Migrate(_)) => arrivals.there(blocks, done),
+                _ => {}
+            }
+        }
         match done {
             // What does not leave need not be saved.
             Err(ModelError::OutOfMemory { place: place @ Place::Host, .. }) if self.batch.lane != Lane::Save => {

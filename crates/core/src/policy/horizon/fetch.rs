@@ -39,7 +39,8 @@ impl Horizon {
             let Block { block, duplicated, empty, .. } = *known.residency.get(at);
             // What has no contents is going to be written.
             if !(duplicated && (empty || self.is_written(at)) && copies::own(at, by, known, out)) {
-                out.push(Command::Fetch { block, why: Why::Predicted { by } });
+                let why = if empty { Why::Populate { by } } else { Why::Predicted { by } };
+                out.push(Command::Fetch { block, why });
                 known.residency.set_ask(at, Ask::Predicted);
                 known.residency.asked(at);
             }

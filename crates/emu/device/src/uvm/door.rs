@@ -7,7 +7,7 @@ use super::{Backend, NvStatus, Uvm, release, remote};
 use crate::error::CuError;
 use crate::hands::Outcome;
 use crate::machine::{Machine, machine};
-use deepum_core::units::{AddrRange, Place};
+use deepum_core::units::{AddrRange, Nanos, Place};
 use deepum_emu_abi::forward::Node;
 use deepum_model::{Advice, Group};
 use std::ffi::{c_int, c_ulong, c_void};
@@ -42,6 +42,12 @@ pub fn quiesce() {
 }
 
 impl Backend for Machine {
+    fn now(&self) -> Nanos {
+        self.look(|state| Ok(state.now)).unwrap_or(Nanos::ZERO)
+    }
+    fn nap(&self, until: Nanos) {
+        self.nap(until);
+    }
     fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
         match self.migrate_members(range, to, wait).map_err(status)? {
             Outcome::Done => Ok(()),

@@ -41,7 +41,7 @@ mod tests;
 
 use crate::machine::NoticeSink;
 use caller::{FileKey, Memory};
-use deepum_core::units::{AddrRange, DeviceId, Place};
+use deepum_core::units::{AddrRange, DeviceId, Nanos, Place};
 use deepum_emu_abi::forward::Node;
 use deepum_model::{Advice, Group, Notice};
 use parking_lot::Mutex;
@@ -57,6 +57,10 @@ pub use sys::NvStatus;
 /// What requests make the machine do. Called with no lock of this module held; a call may block until virtual
 /// time has passed.
 pub trait Backend {
+    /// The device's clock.
+    fn now(&self) -> Nanos;
+    /// Keeps the thread that moves what comes until then.
+    fn nap(&self, until: Nanos);
     /// `UVM_MIGRATE` of whole pages; `wait` until the copies are done.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::uvm::remote;
-use deepum_emu_abi::forward::{CONNECT, POLL, REPLY, Reply, Request};
+use deepum_emu_abi::forward::{CONNECT, NAP, NOW, POLL, REPLY, Reply, Request};
 use std::sync::Condvar;
 use std::time::Duration;
 
@@ -16,6 +16,12 @@ struct Slow {
 }
 
 impl Backend for Slow {
+    fn now(&self) -> Nanos {
+        self.moves.now()
+    }
+    fn nap(&self, until: Nanos) {
+        self.moves.nap(until);
+    }
     fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
         self.served.lock().unwrap().push(remote::serves());
         drop(self.bell.wait_while(self.stands.lock().unwrap(), |stands| *stands).unwrap());
@@ -113,6 +119,16 @@ fn ask(line: &OwnedFd, number: u64, argument: u64, params: &[u8]) -> Answer {
 
 fn migrate(block: u64) -> [u8; PARAMS] {
     with(&[(0, &(block << 21).to_le_bytes()), (8, &(2u64 << 20).to_le_bytes()), (16, &sys::CPU_UUID)])
+}
+
+#[test]
+fn the_devices_clock_is_told_and_waited_for_elsewhere() {
+    let (world, slow) = world(580);
+    let line = connect(&world.space);
+    assert_eq!(ask(&line, NOW, 0x5000, &[]), (0, vec![(0x5000, 0x0102_0304_0506u64.to_le_bytes().to_vec())]));
+    assert_eq!(ask(&line, NAP, 0x5000, &0x1234u64.to_le_bytes()), (0, vec![]));
+    assert_eq!(*slow.moves.0.lock().unwrap(), ["nap 1234"]);
+    assert_eq!(ask(&line, NAP, 0x5000, &[1; 7]), (-libc::EFAULT, vec![]), "no time");
 }
 
 #[test]
