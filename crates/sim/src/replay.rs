@@ -176,8 +176,10 @@ fn play<T: Thinks>(
                 }
             }
             Next::Hand(_) => {
-                if let Some((_, direction)) = hand {
-                    mind.returns(direction, &mut memory, now)?;
+                if let Some((_, direction)) = hand
+                    && !mind.returns(direction, &mut memory, now)?
+                {
+                    continue;
                 }
             }
             Next::Host => {

@@ -216,7 +216,7 @@ impl<T: Thinks> Mind<T> {
         Direction::ALL.into_iter().filter_map(done).min_by_key(|(at, direction)| (*at, *direction as usize))
     }
 
-    /// A hand's call returns.
+    /// A hand's call returns. Whether that ends what it had in hand: of a call in between nobody learns anything.
     ///
     /// # Errors
     /// As [`Self::act`].
@@ -225,14 +225,14 @@ impl<T: Thinks> Mind<T> {
         direction: Direction,
         memory: &mut UnifiedMemory,
         now: Nanos,
-    ) -> Result<(), ReplayError> {
+    ) -> Result<bool, ReplayError> {
         let hand = &mut self.hands[direction as usize];
         hand.let_go = Some(now);
-        let Some(mut job) = hand.job.take() else { return Ok(()) };
+        let Some(mut job) = hand.job.take() else { return Ok(false) };
         if !job.calls.is_empty() {
             job.step(memory, &mut self.arrivals, now)?;
             hand.job = Some(job);
-            return Ok(());
+            return Ok(false);
         }
         self.look(memory, now);
         if job.batch.steps() == [Step::Leave] && job.moved.iter().all(|(_, ok)| *ok) {
@@ -248,7 +248,7 @@ impl<T: Thinks> Mind<T> {
                 _ => Event::MoveDone { block, to: place(direction), ok },
             });
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Hands over what was asked for, and begins what idle hands can take. Answers where the gate stands then.
