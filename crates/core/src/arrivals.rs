@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 
 /// So much early, which is more than a call takes that has nothing to wait for (22 to 26 us for one block, facts 4.2).
 const EARLY: Nanos = Nanos(30_000);
+/// What a block is taken to take at most, 2 GB/s: nobody waits longer for it than that but in the driver, which knows.
+const LONGEST: Nanos = Nanos(1_000_000);
 
 /// Of one way of the link. See the module.
 #[derive(Clone, Default, Debug)]
@@ -63,12 +65,13 @@ impl Arrivals {
         // Whoever is later than that waited for a lock, as a rule, which says little of the link.
         let is_late = late.0 > self.block.0 * blocks;
         let most = self.block.0 / 16;
-        self.block = match self.block {
+        let block = match self.block {
             Nanos::ZERO => Nanos(late.0 / blocks.max(1)),
             block if is_late => block + Nanos(most),
             block => (block + Nanos((late.0 / (8 * blocks)).min(most)))
                 .saturating_sub(Nanos((early.0 / (8 * blocks)).min(most))),
         };
+        self.block = block.min(LONGEST);
         if !is_late {
             self.pieces.iter_mut().for_each(|(_, at)| *at = (*at + late).saturating_sub(early));
         }
@@ -127,6 +130,12 @@ mod tests {
         arrivals.there(2, begun + Nanos(9_000_000));
         assert_eq!(arrivals.ask_at(2), next, "it is there by then");
         assert!(arrivals.block <= known + Nanos(known.0 / 16));
+
+        let mut arrivals = Arrivals::default();
+        arrivals.begun(2, Nanos(1_000_000));
+        arrivals.there(2, Nanos(5_001_000_000));
+        arrivals.begun(2, Nanos(6_000_000_000));
+        assert!(arrivals.ask_at(2) <= Nanos(6_002_000_000), "a first call that stood still for seconds");
     }
 
     #[test]
