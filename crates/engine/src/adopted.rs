@@ -8,7 +8,6 @@
 //! Not here: where all this comes from, and when it ends (`daemon/`).
 
 use crate::looks::Looks;
-use crate::migrate::UvmMover;
 use crate::nudges::{Nudges, pending_word};
 use crate::ours;
 use crate::pending::Pending;
@@ -16,6 +15,7 @@ use crate::sources::Notices;
 use crate::sync::lock;
 use crate::tables::Keeper;
 use crate::threads::{Abilities, Drivers, Running};
+use crate::uvm_mover::UvmMover;
 use crate::{Inputs, StartError};
 use deepum_core::units::{Bytes, DeviceId};
 use deepum_kmod_bridge::adopt::Adopted;

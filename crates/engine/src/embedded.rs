@@ -8,7 +8,6 @@
 //! the hooks do nothing there.
 
 use crate::looks::Looks;
-use crate::migrate::UvmMover;
 use crate::ours;
 use crate::pace::{DeepumHooks, offer};
 use crate::pending::Pending;
@@ -17,6 +16,7 @@ use crate::sources::Notices;
 use crate::tables::Keeper;
 use crate::tables::workload::{self, Program};
 use crate::threads::{Abilities, Drivers, Running};
+use crate::uvm_mover::UvmMover;
 use crate::{Inputs, StartError, status};
 use deepum_kmod_bridge::{Bridge, Gpu, Linux, NOTICES, Uuid};
 use deepum_protocol::status::{Pace, folders};

@@ -48,6 +48,8 @@ pub mod status;
 pub mod sync;
 pub mod tables;
 pub mod threads;
+#[cfg(not(loom))]
+pub mod uvm_mover;
 pub mod world;
 
 use deepum_config::Config;
