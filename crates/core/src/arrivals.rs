@@ -21,12 +21,15 @@ pub struct Arrivals {
     pieces: VecDeque<(u64, Nanos)>,
     /// When the link is free, as far as is known.
     free: Nanos,
+    /// Whether the last piece was later than a piece takes.
+    was_late: bool,
 }
 
 impl Arrivals {
     /// Nothing is under way any more.
     pub fn forget(&mut self) {
         self.pieces.clear();
+        self.free = Nanos::ZERO;
     }
 
     /// So many blocks were asked for.
@@ -62,16 +65,17 @@ impl Arrivals {
             left = left.saturating_sub(piece);
         }
         let (early, late) = (expected.saturating_sub(now), now.saturating_sub(expected));
-        // Whoever is later than that waited for a lock, as a rule, which says little of the link.
+        // Whoever is later than that waited for a lock, which says nothing of the link; unless the next is as late, though it had all that time to come.
         let is_late = late.0 > self.block.0 * blocks;
         let most = self.block.0 / 16;
         let block = match self.block {
             Nanos::ZERO => Nanos(late.0 / blocks.max(1)),
-            block if is_late => block + Nanos(most),
+            block if is_late && self.was_late => block + Nanos(most),
+            block if is_late => block,
             block => (block + Nanos((late.0 / (8 * blocks)).min(most)))
                 .saturating_sub(Nanos((early.0 / (8 * blocks)).min(most))),
         };
-        self.block = block.min(LONGEST);
+        (self.block, self.was_late) = (block.min(LONGEST), is_late);
         if !is_late {
             self.pieces.iter_mut().for_each(|(_, at)| *at = (*at + late).saturating_sub(early));
         }
@@ -129,7 +133,17 @@ mod tests {
         let next = arrivals.ask_at(4);
         arrivals.there(2, begun + Nanos(9_000_000));
         assert_eq!(arrivals.ask_at(2), next, "it is there by then");
-        assert!(arrivals.block <= known + Nanos(known.0 / 16));
+        assert_eq!(arrivals.block, known);
+        // One in three, for long.
+        arrivals.forget();
+        let mut now = now + 20_000_000;
+        for n in 0..3000 {
+            arrivals.begun(2, Nanos(now));
+            let there = (now + 200_000).max(arrivals.ask_at(2).0);
+            now = there + if n % 3 == 0 { 2_000_000 } else { 10_000 };
+            arrivals.there(2, Nanos(now));
+        }
+        assert!(arrivals.block <= known + Nanos(known.0 / 8), "{:?}", arrivals.block);
 
         let mut arrivals = Arrivals::default();
         arrivals.begun(2, Nanos(1_000_000));

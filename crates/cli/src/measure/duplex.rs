@@ -18,6 +18,8 @@ type Comes = fn(&World, AddrRange, &mut Arrivals) -> Result<(), MigrateError>;
 
 const WAITS: Comes = |world, range, _| world.space.migrate(range, ON_GPU);
 const FETCH: Comes = |world, range, arrivals| world.space.fetch(range, GPU, (arrivals, world), true);
+/// The same while nothing leaves.
+const ALONE: Comes = |world, range, arrivals| world.space.fetch(range, GPU, (arrivals, world), false);
 
 pub fn measure(world: &World, rows: &mut Rows, stay: Stay) -> Result<()> {
     let (mut one, mut other) = (world.managed(BLOCKS)?, world.managed(BLOCKS)?);
@@ -30,7 +32,7 @@ pub fn measure(world: &World, rows: &mut Rows, stay: Stay) -> Result<()> {
     for (blocks, name) in [(1, "fetch_2mib_gb_s"), (4, "fetch_8mib_gb_s"), (16, "fetch_32mib_gb_s")] {
         let mut tries = Vec::new();
         for _ in 0..TRIES {
-            let time = world.time(|| one.pieces(blocks).try_for_each(|piece| FETCH(world, piece, arrivals)))?;
+            let time = world.time(|| one.pieces(blocks).try_for_each(|piece| ALONE(world, piece, arrivals)))?;
             tries.push(gb_s(one.range.len, time));
             leave(one.range)?;
         }

@@ -11,6 +11,9 @@
 //! program may be waiting for the end of a discard outside every call of ours (a block that is handed out again), and virtual
 //! time, which only its calls move, would stand still for ever.
 //!
+//! A call that does not wait returns at once, too, and the next command of its hand begins when it would have returned. A *nap* is no call of the driver: the thread that moves what comes
+//! waits for the device's clock.
+//!
 //! While the device does not stand still (an engine that has just started) nothing would come to carry a command out later, so it
 //! is carried out at once.
 //!
