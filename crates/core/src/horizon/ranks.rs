@@ -79,14 +79,31 @@ pub struct Ranks {
     classes: [Lists; CLASSES],
     /// By block.
     seats: Vec<Seat>,
-    /// No launch before this one has a list.
+    /// No launch before this one has a list, but for who is [overdue](Ranks::overdue).
     from: Ordinal,
+    /// None before this one has.
+    looked: Ordinal,
 }
 
 impl Ranks {
     /// Launches before this one are over, and no block is needed by any.
     pub fn begin(&mut self, from: Ordinal) {
         self.from = from;
+    }
+
+    /// Who may leave, and was to be needed by a launch that is over: how often it is used said so, and not what was foreseen. It has to be put elsewhere before the next is asked for.
+    pub fn overdue(&mut self) -> Option<Handle> {
+        for class in [Class::Only, Class::Saved] {
+            let lists = &self.classes[class as usize];
+            if let Some(number) = lists.marks.first(place(self.looked))
+                && (number + SPAN - place(self.looked)) % SPAN
+                    < usize::try_from(self.from - self.looked).unwrap_or(SPAN)
+            {
+                return self.seat(lists.by_launch[number].first).map(|(_, at)| at);
+            }
+        }
+        self.looked = self.from;
+        None
     }
 
     /// Puts a block where it belongs now, or nowhere. Returns where it was.

@@ -320,3 +320,63 @@ fn a_place_is_counted_on_once_the_block_was_handed_back() {
     timeline.handed_back(next.plus(7), [block].into_iter());
     assert_eq!(iteration(&mut timeline, &[]), Some(4), "that was another block");
 }
+
+/// A launch of its own for each of two blocks, in turn; then one of them comes instead of the other again and again.
+#[test]
+fn of_a_block_whose_uses_come_unforeseen_the_next_is_known_when_it_is_issued() {
+    let [block, other] = [0, 1].map(Handle::of);
+    let mut timeline = Timeline::default();
+    let mut seq = LaunchSeq(0);
+    let mut issue = |timeline: &mut Timeline, exec, left_out| {
+        seq = seq.plus(1);
+        let mut void = Vec::new();
+        let (nth, _) = timeline.issue(seq, Some(ExecId(exec)), left_out, |at| void.push(at));
+        (nth, seq, void)
+    };
+    for exec in [7, 8] {
+        let (nth, seq, _) = issue(&mut timeline, exec, None);
+        timeline.add(nth, if exec == 7 { block } else { other }, Does::Reads);
+        timeline.pop(seq, |_| ());
+    }
+    for _ in 0..4 {
+        for (exec, at) in [(8, other), (9, other)] {
+            let nth = timeline.push(ExecId(exec));
+            timeline.add(nth, at, Does::Reads);
+        }
+        let (nth, ..) = issue(&mut timeline, 7, None);
+        timeline.add(nth, block, Does::Reads);
+        let (_, seq, _) = issue(&mut timeline, 9, Some(1));
+        while timeline.pop(seq, |_| ()).is_some() {}
+    }
+    let front = timeline.front();
+    let nth = timeline.push(ExecId(7));
+    timeline.add(nth, block, Does::Reads);
+    assert_eq!(timeline.needed(block, false), None, "foreseen, and doubtful");
+    assert!(timeline.needed(block, true) > Some(front), "by how seldom it is used");
+    assert!(timeline.next_use(block).is_some_and(|(ticket, _)| ticket == front));
+    let (_, _, void) = issue(&mut timeline, 7, Some(0));
+    assert_eq!((timeline.needed(block, false), void), (Some(front), vec![block]));
+}
+
+#[test]
+fn who_was_expected_by_a_launch_that_is_over_is_overdue() {
+    let [early, late, away] = [0, 1, 2].map(Handle::of);
+    let ticket = |launch| Ticket(launch * crate::horizon::timeline::STRIDE);
+    let mut ranks = Ranks::default();
+    for (at, class, launch) in [(early, Class::Only, 3), (late, Class::Saved, 5), (away, Class::Away, 4)] {
+        ranks.place(at, Some(class), ticket(launch));
+    }
+    ranks.begin(3);
+    assert_eq!(ranks.overdue(), None);
+    ranks.begin(5);
+    assert_eq!(ranks.overdue(), Some(early));
+    ranks.place(early, Some(Class::Only), ticket(9));
+    assert_eq!(ranks.overdue(), None);
+    ranks.begin(10);
+    let mut found = Vec::new();
+    while let Some(at) = ranks.overdue() {
+        found.push(at);
+        ranks.place(at, Some(Class::Only), NEVER);
+    }
+    assert_eq!(found, [early, late]);
+}

@@ -21,12 +21,14 @@
 //! Not here: what launches use (`correlate`), what follows from it (`policy::horizon`).
 
 mod holds;
+mod odds;
 mod rests;
 mod uses;
 
 use std::collections::VecDeque;
 
 use self::holds::{Holds, User};
+use self::odds::Came;
 use self::uses::{Chain, NIL, Use};
 use super::need::{Need, Ordinal};
 use super::plan::Plan;
@@ -73,11 +75,33 @@ pub struct Point {
     pub issued: Option<LaunchSeq>,
     /// Whether it is known what its launch uses.
     pub known: bool,
+    /// The newest launch that was issued when it was foreseen.
+    since: LaunchSeq,
+    came: Came,
+    /// Whether any of its blocks is doubtful ([`odds`]).
+    doubtful: bool,
     /// Blocks it is not taken to need, to see whether it does.
     pub left_out: Vec<UmBlock>,
     first: u32,
     /// How many uses were added to it.
     added: usize,
+}
+
+impl Point {
+    const fn new(ticket: Ticket, exec: Option<ExecId>, since: LaunchSeq) -> Self {
+        Self {
+            ticket,
+            exec,
+            issued: None,
+            known: false,
+            since,
+            came: Came::Untold,
+            doubtful: false,
+            left_out: Vec::new(),
+            first: NIL,
+            added: 0,
+        }
+    }
 }
 
 /// How manieth a point is, until points are added or go.
@@ -94,6 +118,10 @@ pub struct Timeline {
     gone: Ticket,
     /// The newest launch or copy that was issued.
     pub last_issued: LaunchSeq,
+    /// Execution IDs below this one were issued.
+    seen: u32,
+    /// Whether any of them was, unforeseen, since what was foreseen last.
+    instead: bool,
     /// How many points, from the front, were issued.
     issued: usize,
     /// How many uses were added to those.
@@ -119,6 +147,8 @@ impl Default for Timeline {
             last: Ticket(0),
             gone: Ticket(0),
             last_issued: LaunchSeq(0),
+            seen: 0,
+            instead: false,
             issued: 0,
             issued_uses: 0,
             uses: Vec::new(),
@@ -191,22 +221,29 @@ impl Timeline {
     }
 
     /// A launch of this execution ID was issued, or a copy, which has none. `left_out`: before it so many that were predicted, if it was expected. `void` hears of the blocks
-    /// whose next use was taken back. Returns its point, and whether that was predicted.
+    /// whose next use was taken back, or is known to come only now. Returns its point, and whether that was predicted.
     pub fn issue(
         &mut self,
         seq: LaunchSeq,
         exec: Option<ExecId>,
         left_out: Option<usize>,
-        void: impl FnMut(Handle),
+        mut void: impl FnMut(Handle),
     ) -> (Nth, bool) {
         self.last_issued = self.last_issued.max(seq);
         let predicted = left_out.map(|left_out| self.issued + left_out);
         if let Some(at) = predicted.filter(|&at| self.points.get(at).is_some_and(|point| point.exec == exec)) {
-            for point in self.points.range_mut(self.issued..=at) {
+            for nth in self.issued..=at {
+                let point = &mut self.points[nth];
                 point.issued = Some(seq);
+                let left_out = Came::LeftOut { instead: self.instead };
+                point.came = if nth == at { Came::after(point.since, seq) } else { left_out };
                 self.issued_uses += point.added;
+                if point.doubtful {
+                    self.used_by(nth).for_each(&mut void);
+                }
             }
             self.issued = at + 1;
+            self.instead = false;
             return (Nth(at), true);
         }
         let before = self.issued.checked_sub(1).map_or(self.gone, |before| self.points[before].ticket);
@@ -215,8 +252,12 @@ impl Timeline {
             self.take_back(void);
         }
         let ticket = if self.has_predicted() { stray } else { Ticket(before.0 + STRIDE) };
+        let is_known = exec.is_some_and(|exec| exec.0 < self.seen);
+        self.seen = self.seen.max(exec.map_or(0, |exec| exec.0 + 1));
+        let came = if self.has_predicted() && is_known { Came::Unforeseen } else { Came::Untold };
+        self.instead |= is_known;
         self.last = self.last.max(ticket);
-        let point = Point { ticket, exec, issued: Some(seq), known: false, left_out: Vec::new(), first: NIL, added: 0 };
+        let point = Point { issued: Some(seq), came, ..Point::new(ticket, exec, seq) };
         self.points.insert(self.issued, point);
         self.issued += 1;
         (Nth(self.issued - 1), false)
@@ -225,22 +266,14 @@ impl Timeline {
     /// Predicts a launch behind all others.
     pub fn push(&mut self, exec: ExecId) -> Nth {
         self.last = Ticket(self.last.0 + STRIDE);
-        let point = Point {
-            ticket: self.last,
-            exec: Some(exec),
-            issued: None,
-            known: false,
-            left_out: Vec::new(),
-            first: NIL,
-            added: 0,
-        };
-        self.points.push_back(point);
+        self.points.push_back(Point::new(self.last, Some(exec), self.last_issued));
         Nth(self.points.len() - 1)
     }
 
     /// The launch of a point uses a block. Returns whether that changes when the block is used next, or what it is used for.
     pub fn add(&mut self, Nth(nth): Nth, at: Handle, does: Does) -> bool {
-        let Chain { first, last, .. } = *self.chain(at);
+        let Chain { first, last, odds, .. } = *self.chain(at);
+        self.points[nth].doubtful |= odds.is_doubtful();
         let Point { ticket, exec, .. } = self.points[nth];
         // Most are added behind all others of the block; a stray's come near the front.
         let (mut before, mut after) = (last, NIL);
@@ -285,7 +318,7 @@ impl Timeline {
             self.ask_hold(id);
             self.weigh(id, 1);
         }
-        before == NIL
+        before == NIL || odds.is_doubtful()
     }
 
     /// What launches of this execution ID do with the block.
@@ -323,7 +356,7 @@ impl Timeline {
         self.issued -= 1;
         self.issued_uses -= point.added;
         self.gone = point.ticket;
-        self.unlink_all(point.first, point.issued, gone);
+        self.unlink_all(point.first, point.issued.map(|seq| (seq, point.came)), gone);
         Some(point)
     }
 

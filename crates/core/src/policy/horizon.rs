@@ -174,9 +174,10 @@ impl Horizon {
 
     /// Puts a block where it belongs now.
     fn rank(&mut self, at: Handle, known: &Known) {
-        let ticket = self.timeline.next_use(at).map_or(NEVER, |(ticket, _)| ticket);
         let block = known.residency.get(at);
         let class = Self::class(block);
+        let may_leave = matches!(class, Some(Class::Only | Class::Saved));
+        let ticket = self.timeline.needed(at, may_leave).unwrap_or(NEVER);
         if let Some(class) = class {
             self.timeline.has_place(at, !matches!(class, Class::Away | Class::Unborn | Class::Leaving));
         }
@@ -307,6 +308,9 @@ impl Policy for Horizon {
             self.rank(at, known);
             self.worth.changed += 1;
             self.moved = true;
+        }
+        while let Some(at) = self.ranks.overdue() {
+            self.rank(at, known);
         }
     }
     fn act(&mut self, known: &mut Known, out: &mut Commands) -> bool {

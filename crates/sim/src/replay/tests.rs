@@ -1,5 +1,7 @@
 //! Small programs whose iterations can be worked out by hand. Kernels take so long that the host is always ahead.
 
+mod mixture;
+
 use super::*;
 use crate::planner::schedule::{Kind, Move};
 use crate::tiers::Tier;

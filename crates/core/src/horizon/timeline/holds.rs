@@ -45,6 +45,11 @@ impl User {
     /// Nobody.
     pub(super) const NONE: Self = Self { exec: NIL, seq: LaunchSeq(0), held: None, handed_back: true };
 
+    /// How many launches later than this user that one is; nothing after nobody.
+    pub(super) fn launches_until(&self, seq: LaunchSeq) -> Option<u64> {
+        (self.seq > LaunchSeq(0)).then(|| seq.0.saturating_sub(self.seq.0))
+    }
+
     pub(super) const fn of(one: &Use, seq: LaunchSeq) -> Self {
         Self { exec: one.exec, seq, held: one.held, handed_back: one.handed_back }
     }

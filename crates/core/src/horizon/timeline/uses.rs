@@ -5,6 +5,7 @@
 //! Invariant: whatever a use was noted with in the curves is taken back before it changes, or goes.
 
 use super::holds::{Hold, User};
+use super::odds::{Came, Odds};
 use super::{Does, Timeline, ordinal};
 use crate::horizon::need::Ordinal;
 use crate::residency::{Handle, Ticket};
@@ -45,6 +46,7 @@ pub(super) struct Chain {
     pub(super) last: u32,
     /// Whether the block has no place now.
     pub(super) absent: bool,
+    pub(super) odds: Odds,
     /// Who used it last, of those that are over.
     pub(super) over: User,
 }
@@ -52,7 +54,10 @@ pub(super) struct Chain {
 impl Timeline {
     pub(super) fn chain(&mut self, at: Handle) -> &mut Chain {
         if self.chains.len() <= at.index() {
-            self.chains.resize(at.index() + 1, Chain { first: NIL, last: NIL, absent: false, over: User::NONE });
+            self.chains.resize(
+                at.index() + 1,
+                Chain { first: NIL, last: NIL, absent: false, odds: Odds::NEW, over: User::NONE },
+            );
         }
         &mut self.chains[at.index()]
     }
@@ -117,15 +122,15 @@ impl Timeline {
         }
     }
 
-    /// Takes every use of a point out. `over`: its launch, if that is over.
-    pub(super) fn unlink_all(&mut self, mut id: u32, over: Option<LaunchSeq>, mut gone: impl FnMut(Handle)) {
+    /// Takes every use of a point out. `over`: its launch, if that is over, and how it came.
+    pub(super) fn unlink_all(&mut self, mut id: u32, over: Option<(LaunchSeq, Came)>, mut gone: impl FnMut(Handle)) {
         while id != NIL {
             let one = self.uses[id as usize];
             let beside = one.beside;
             // A freed block's use is in no chain any more.
             if one.point != GONE {
-                if let Some(seq) = over {
-                    self.chains[one.at.index()].over = User::of(&one, seq);
+                if let Some((seq, came)) = over {
+                    self.was_used(&one, seq, came);
                 }
                 gone(self.unlink(id));
             } else {
