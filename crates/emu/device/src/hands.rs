@@ -11,8 +11,7 @@
 //! program may be waiting for the end of a discard outside every call of ours (a block that is handed out again), and virtual
 //! time, which only its calls move, would stand still for ever.
 //!
-//! A call that does not wait returns at once, too, and the next command of its hand begins when it would have returned. A *nap* is no call of the driver: the thread that moves what comes
-//! waits for the device's clock.
+//! A call that does not wait returns when all is ordered, as a driver's does. A *nap* is no call of the driver: the thread that moves what comes waits for the device's clock.
 //!
 //! While the device does not stand still (an engine that has just started) nothing would come to carry a command out later, so it
 //! is carried out at once.
@@ -195,14 +194,13 @@ impl State {
             }
         };
         let outcome = Outcome::from(moved);
-        // Whoever is not kept asks for the next thing at once, which begins when this call has returned.
         let returned = if asked.wait { moved.done } else { moved.ordered };
-        if !asked.wait || matches!(asked.order, Order::Discard(..)) {
+        if matches!(asked.order, Order::Discard(..)) {
             self.hands.own[own] = Own { let_go: Some(now), busy_until: returned };
             return Some(Ok(outcome));
         }
-        let drains = asked.order.drains();
-        let ticket = Ticket { at: moved.done, number: asked.number, hand: asked.order.hand(), drains, outcome };
+        let drains = asked.wait && asked.order.drains();
+        let ticket = Ticket { at: returned, number: asked.number, hand: asked.order.hand(), drains, outcome };
         let place = self.hands.tickets.partition_point(|t| *t > ticket);
         self.hands.tickets.insert(place, ticket);
         None
