@@ -3,7 +3,7 @@
 
 use crate::migrate::{MigrateError, VaSpace};
 use deepum_core::arrivals::Arrivals;
-use deepum_core::steps::{Comes, comes};
+use deepum_core::steps::{Comes, Fetch, comes};
 use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
 
 /// What is waited by outside of the driver.
@@ -15,8 +15,7 @@ pub trait Time {
 }
 
 impl VaSpace {
-    /// Moves all of `range`, whole blocks of managed memory, to a GPU, and returns when it is there. `arrivals` is of this way of the link; `beside`: something leaves meanwhile that
-    /// would have to wait for a call that waits.
+    /// Moves all of `range`, whole blocks of managed memory, to a GPU, and returns when it is there. `arrivals` is of this way of the link.
     ///
     /// # Errors
     /// [`MigrateError`]. Part of the range may have moved then.
@@ -25,10 +24,11 @@ impl VaSpace {
         range: AddrRange,
         to: DeviceId,
         (arrivals, time): (&mut Arrivals, &dyn Time),
-        beside: bool,
+        fetch: Fetch,
     ) -> Result<(), MigrateError> {
         let place = Place::Device(to);
-        for call in comes(range) {
+        let beside = fetch == Fetch::Beside;
+        for call in comes(range, fetch) {
             let (Comes::Begin(piece) | Comes::Await(piece)) = call;
             let blocks = piece.len.0 / UmBlock::SIZE.0;
             match call {

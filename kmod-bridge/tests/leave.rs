@@ -1,6 +1,7 @@
 //! Off the GPU by a range group, on the emulated device: its driver is written from the real one's side, and knows nothing of this package.
 
 use deepum_core::arrivals::Arrivals;
+use deepum_core::steps::Fetch;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
 use deepum_emu_abi::forward::Node;
 use deepum_emu_device::config::Config;
@@ -184,7 +185,15 @@ fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
         for count in 1..=BLOCKS {
             program.space.leave(program.blocks(0, count), stay).unwrap();
             let blocks = program.blocks(0, count);
-            program.space.fetch(blocks, GPU, (&mut Arrivals::default(), &Timeless), count % 2 == 0).unwrap();
+            program
+                .space
+                .fetch(
+                    blocks,
+                    GPU,
+                    (&mut Arrivals::default(), &Timeless),
+                    [Fetch::Alone, Fetch::Beside, Fetch::Empty][(count % 3) as usize],
+                )
+                .unwrap();
             assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5], "driver {branch}, {count} blocks");
         }
         assert!(program.intact(), "driver {branch}");

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 
 use crate::command::{Command, Why};
 use crate::mix::Map;
-use crate::steps::Way;
+use crate::steps::{Fetch, Way};
 use crate::units::{LaunchSeq, UmBlock};
 
 mod lanes;
@@ -289,7 +289,8 @@ impl Queues {
             }
             let Some((first, popped)) = self.pop(lane) else { continue };
             let (way, by) = (self.way(first, popped), popped.turn.0);
-            let mut batch = Batch { lane, way, first, count: 1, beside: beside && !popped.empty };
+            let mut batch = Batch { lane, way, first, count: 1, fetch: Fetch::Alone };
+            let mut empty = u32::from(popped.empty);
             let joins = |queues: &Self, next: UmBlock| {
                 queues.waiting.get(&next).is_some_and(|&waiting| {
                     let alike = match lane {
@@ -302,7 +303,7 @@ impl Queues {
             };
             while batch.count < most && joins(self, batch.after()) {
                 let taken = self.take_out(batch.after());
-                batch.beside &= taken.is_none_or(|taken| !taken.empty);
+                empty += u32::from(taken.is_some_and(|taken| taken.empty));
                 batch.count += 1;
             }
             while lane != Lane::Fault
@@ -311,9 +312,14 @@ impl Queues {
                 && joins(self, before)
             {
                 let taken = self.take_out(before);
-                batch.beside &= taken.is_none_or(|taken| !taken.empty);
+                empty += u32::from(taken.is_some_and(|taken| taken.empty));
                 (batch.first, batch.count) = (before, batch.count + 1);
             }
+            batch.fetch = match empty {
+                0 if beside => Fetch::Beside,
+                all if all == batch.count => Fetch::Empty,
+                _ => Fetch::Alone,
+            };
             if lane == Lane::Predicted {
                 self.room -= batch.count as usize;
             }

@@ -14,7 +14,7 @@
 use crate::desk::{Desk, Job, Moved};
 use deepum_core::event::{DiscardOutcome, Event};
 use deepum_core::queues::{Direction, Lane};
-use deepum_core::steps::Step;
+use deepum_core::steps::{Fetch, Step};
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Place, UmBlock};
 use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, DiscardFailure, MigrateError, MigrateFailure};
 use std::fmt;
@@ -34,12 +34,11 @@ pub trait Mover: Send + Sync {
     /// As [`Self::migrate`].
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError>;
 
-    /// Moves all of `range`, whole UM blocks, to a GPU, in calls that need not wait for what comes, and returns when it is there. `beside`: something leaves meanwhile, and
-    /// waits for calls that wait.
+    /// Moves all of `range`, whole UM blocks, to a GPU, in the calls that `deepum_core::steps` lists, and returns when it is there.
     ///
     /// # Errors
     /// As [`Self::migrate`].
-    fn fetch(&self, range: AddrRange, to: DeviceId, beside: bool) -> Result<(), MigrateError>;
+    fn fetch(&self, range: AddrRange, to: DeviceId, fetch: Fetch) -> Result<(), MigrateError>;
 
     /// Tells the driver about all of `range`, whole UM blocks.
     ///
@@ -200,7 +199,7 @@ impl Tools<'_> {
         let advise = |advice| self.mover.advise(range, advice).map_err(Failure::Advise);
         match step {
             Step::Leave => self.mover.leave(range).map_err(Failure::Move),
-            Step::Fetch { beside } => self.mover.fetch(range, device, beside).map_err(Failure::Move),
+            Step::Fetch(fetch) => self.mover.fetch(range, device, fetch).map_err(Failure::Move),
             Step::ToHost => self.mover.migrate(range, Place::Host).map_err(Failure::Move),
             Step::ToDevice => self.mover.migrate(range, Place::Device(device)).map_err(Failure::Move),
             Step::Duplicate(on) => advise(Advice::Duplicate(on)),

@@ -7,6 +7,7 @@ use crate::pace::Clock;
 use crate::sync::{Mutex, lock};
 use deepum_config::Leave;
 use deepum_core::arrivals::Arrivals;
+use deepum_core::steps::Fetch;
 use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, DeviceId, Place, UmBlock};
 use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, Stay, Time, VaSpace};
@@ -86,8 +87,8 @@ impl Mover for UvmMover {
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
         self.space.migrate(range, to)
     }
-    fn fetch(&self, range: AddrRange, to: DeviceId, beside: bool) -> Result<(), MigrateError> {
-        self.space.fetch(range, to, (&mut lock(&self.arrivals), &self.clock), beside)
+    fn fetch(&self, range: AddrRange, to: DeviceId, fetch: Fetch) -> Result<(), MigrateError> {
+        self.space.fetch(range, to, (&mut lock(&self.arrivals), &self.clock), fetch)
     }
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
         let begun = self.clock.now();

@@ -5,6 +5,7 @@ use super::row::Rows;
 use super::world::{GPU, ON_GPU, World, pieces};
 use anyhow::Result;
 use deepum_core::arrivals::Arrivals;
+use deepum_core::steps::Fetch;
 use deepum_core::units::{AddrRange, Bytes, Nanos};
 use deepum_kmod_bridge::{MigrateError, Stay};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,9 +18,9 @@ const TRIES: usize = 5;
 type Comes = fn(&World, AddrRange, &mut Arrivals) -> Result<(), MigrateError>;
 
 const WAITS: Comes = |world, range, _| world.space.migrate(range, ON_GPU);
-const FETCH: Comes = |world, range, arrivals| world.space.fetch(range, GPU, (arrivals, world), true);
+const FETCH: Comes = |world, range, arrivals| world.space.fetch(range, GPU, (arrivals, world), Fetch::Beside);
 /// The same while nothing leaves.
-const ALONE: Comes = |world, range, arrivals| world.space.fetch(range, GPU, (arrivals, world), false);
+const ALONE: Comes = |world, range, arrivals| world.space.fetch(range, GPU, (arrivals, world), Fetch::Alone);
 
 pub fn measure(world: &World, rows: &mut Rows, stay: Stay) -> Result<()> {
     let (mut one, mut other) = (world.managed(BLOCKS)?, world.managed(BLOCKS)?);

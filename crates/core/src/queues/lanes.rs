@@ -1,6 +1,6 @@
 //! What waits in which lane, which way that goes, and what a mover is given of it.
 
-use crate::steps::Way;
+use crate::steps::{Fetch, Way};
 use crate::units::{AddrRange, Bytes, UmBlock};
 
 /// Which lane a batch came from, and with it what to do.
@@ -76,8 +76,8 @@ pub struct Batch {
     pub first: UmBlock,
     /// How many from there; at least 1.
     pub count: u32,
-    /// Whether something was going the other way when it was given out, and all of its blocks have contents: how long they take can be told.
-    pub beside: bool,
+    /// How it comes, if it comes.
+    pub fetch: Fetch,
 }
 
 impl Batch {

@@ -1,7 +1,7 @@
 //! Small scenes; against plain lists they are tried in `tests/oracle.rs`.
 
 use super::*;
-use crate::steps::Step;
+use crate::steps::{Fetch, Step};
 
 fn fault(n: u64) -> Command {
     Command::Fetch { block: UmBlock(n), why: Why::Fault }
@@ -221,7 +221,7 @@ fn the_way_in_stands_still_for_a_drop_unless_the_gpu_waits_for_a_fault() {
 fn what_is_believed_to_be_there_is_asked_for_by_a_call_that_waits() {
     let mut queues = Queues::default();
     let kept = Command::Fetch { block: UmBlock(1), why: Why::Keep };
-    let fetch = [Step::Fetch { beside: false }];
+    let fetch = [Step::Fetch(Fetch::Alone)];
     for (command, steps) in [(fault(1), fetch), (predicted(1, 1), fetch), (kept, [Step::ToDevice])] {
         queues.push(command);
         assert_eq!(queues.pop_batch(Direction::In, 16).unwrap().steps(), steps);
@@ -230,14 +230,15 @@ fn what_is_believed_to_be_there_is_asked_for_by_a_call_that_waits() {
     queues.push(evict(7));
     queues.pop_batch(Direction::Out, 16);
     let populate = |n| Command::Fetch { block: UmBlock(n), why: Why::Populate { by: LaunchSeq(1) } };
-    for (commands, beside) in [
-        ([predicted(1, 1), predicted(2, 1)], true),
-        ([predicted(1, 1), populate(2)], false),
-        ([fault(1), fault(2)], false),
+    for (commands, fetch) in [
+        ([predicted(1, 1), predicted(2, 1)], Fetch::Beside),
+        ([predicted(1, 1), populate(2)], Fetch::Alone),
+        ([populate(1), populate(2)], Fetch::Empty),
+        ([fault(1), fault(2)], Fetch::Alone),
     ] {
         push_all(&mut queues, &commands);
         let batch = queues.pop_batch(Direction::In, 16).unwrap();
-        assert_eq!((batch.count, batch.steps()), (2, &[Step::Fetch { beside }][..]), "7 leaves");
+        assert_eq!((batch.count, batch.steps()), (2, &[Step::Fetch(fetch)][..]), "7 leaves");
         queues.done(Direction::In);
     }
 }

@@ -5,6 +5,7 @@
 
 use deepum_config::Config;
 use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
+use deepum_core::steps::Fetch;
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
@@ -203,7 +204,7 @@ impl Mover for Hands {
         Ok(())
     }
 
-    fn fetch(&self, range: AddrRange, to: DeviceId, _: bool) -> Result<(), MigrateError> {
+    fn fetch(&self, range: AddrRange, to: DeviceId, _: Fetch) -> Result<(), MigrateError> {
         self.migrate(range, Place::Device(to))
     }
 

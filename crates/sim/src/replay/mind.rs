@@ -13,7 +13,7 @@ use deepum_core::command::Commands;
 use deepum_core::engine::Engine;
 use deepum_core::event::{DiscardOutcome, Event, Fault, Migration};
 use deepum_core::queues::{BATCH, Batch, Direction, Lane, Queues};
-use deepum_core::steps::{Comes, Step, comes};
+use deepum_core::steps::{Comes, Fetch, Step, comes};
 use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Nanos, Place, UmBlock};
 use deepum_model::{Advice, Group, ModelError, Notice, UnifiedMemory};
@@ -374,10 +374,12 @@ fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
         Step::Leave if unmapped => {
             whole(&[Call::Advise(Advice::Prefer(Some(Place::Host))), Call::Stay, Call::Advise(Advice::Prefer(None))])
         }
-        Step::Fetch { beside } => comes(blocks)
+        Step::Fetch(fetch) => comes(blocks, fetch)
             .map(|comes| match comes {
                 Comes::Begin(range) => (range, [Some(Call::Begin), None]),
-                Comes::Await(range) => (range, [beside.then_some(Call::Nap), Some(Call::Migrate(device))]),
+                Comes::Await(range) => {
+                    (range, [(fetch == Fetch::Beside).then_some(Call::Nap), Some(Call::Migrate(device))])
+                }
             })
             .flat_map(|(range, calls)| calls.into_iter().flatten().map(move |call| Asked { call, range, step, blocks }))
             .collect(),
@@ -433,8 +435,8 @@ impl Job {
         };
         if let Ok(done) = done {
             match (step, call) {
-                (Step::Fetch { beside: true }, Call::Begin) => arrivals.begun(blocks, done),
-                (Step::Fetch { beside: true }, Call::Migrate(_)) => arrivals.there(blocks, done),
+                (Step::Fetch(Fetch::Beside), Call::Begin) => arrivals.begun(blocks, done),
+                (Step::Fetch(Fetch::Beside), Call::Migrate(_)) => arrivals.there(blocks, done),
                 _ => {}
             }
         }
