@@ -15,8 +15,8 @@
 //! What moves has a budget of its own since it is work for each block, not for each launch. A full table has forgotten blocks that its
 //! successor lists may still name, and so all of them are read to know that a fault is new; the one here has room for 4,096 blocks, which is 8 GiB that one
 //! launch faulted on. Half of it reads the lists, a third makes room in the row. Three of six are over their budgets, on two cores of a cloud machine with nothing
-//! beside. Under `horizon`, with eight launches a turn, the first two take 1.02 to 1.19 and 2.00 to 2.06 µs, 10,300 and 11,400 instructions, and with
-//! one a turn 1.29 to 1.46 and 2.52 to 2.90 µs, 12,800 and 14,800 (`docs/horizon.md`, *Time*). The row of hand-outs is what a PT block that changes hands behind each launch adds with one a turn.
+//! beside. Under `horizon`, with eight launches a turn, the first two take 1.02 to 1.30 and 2.00 to 2.29 µs, 11,000 and 12,100 instructions, and with
+//! one a turn 1.29 to 1.46 and 2.52 to 2.90 µs, 13,600 and 15,600 (`docs/horizon.md`, *Time*). The row of hand-outs is what a PT block that changes hands behind each launch adds with one a turn.
 //! Instructions are those of one of the thousand, from
 //!
 //!     valgrind --tool=callgrind --toggle-collect='*a_thousand*' target/release/deps/engine-HASH --bench --test '1,000 launches'

@@ -48,7 +48,7 @@ impl Came {
 pub(super) struct Odds {
     /// The share of uses that were foreseen, in 255ths.
     foreseen: u8,
-    /// Launches from one use to the next, eight times that; 0 before the second.
+    /// Launches from one use to the next, eight times that, since one was unforeseen; 0 before the second.
     apart: u32,
 }
 
@@ -66,7 +66,7 @@ impl Odds {
 
     fn used(&mut self, launches: u64) {
         let weight = u32::from(WEIGHT);
-        let launches = u32::try_from(launches).unwrap_or(u32::MAX).min(u32::MAX / (2 * weight));
+        let launches = u32::try_from(launches.min(LONGEST as u64)).unwrap_or(u32::MAX);
         self.apart = match self.apart {
             0 => weight * launches,
             apart => apart - apart / weight + launches,
@@ -79,8 +79,9 @@ impl Odds {
     }
 
     /// In how many launches it is needed, as far as only that is known.
-    fn apart(self) -> u64 {
-        u64::from(self.apart / u32::from(WEIGHT)).clamp(1, LONGEST as u64)
+    fn apart(self) -> Option<u64> {
+        let apart = self.apart / u32::from(WEIGHT);
+        (apart > 0).then(|| u64::from(apart).max(AHEAD))
     }
 }
 
@@ -99,12 +100,18 @@ impl Timeline {
             }
             next = self.uses.get(one.after as usize);
         }
-        about.then(|| Ticket(self.front().0 + chain.odds.apart() * STRIDE))
+        let apart = chain.odds.apart().filter(|_| about)?;
+        Some(Ticket(self.front().0 + apart * STRIDE))
     }
 
     /// A use is over.
     pub(super) fn was_used(&mut self, one: &Use, seq: LaunchSeq, came: Came) {
         let chain = &mut self.chains[one.at.index()];
+        // Of most blocks nothing ever comes unforeseen.
+        if matches!(came, Came::Foreseen | Came::Untold) && chain.odds.foreseen == u8::MAX {
+            chain.over = User::of(one, seq);
+            return;
+        }
         let was_doubtful = chain.odds.is_doubtful();
         let before = chain.over.launches_until(seq);
         let is_next = |next: &Use| ordinal(next.point) <= ordinal(one.point) + AHEAD;
@@ -167,11 +174,12 @@ mod tests {
     fn how_far_apart_uses_are_follows_the_last_ones_and_never_further_than_is_foreseen() {
         let mut odds = Odds::NEW;
         odds.used(800);
-        assert_eq!(odds.apart(), 800);
+        assert_eq!(odds.apart(), Some(800));
         (0..40).for_each(|_| odds.used(1600));
-        assert!((1500..=1600).contains(&odds.apart()), "{}", odds.apart());
+        assert!(odds.apart().is_some_and(|apart| (1500..=1600).contains(&apart)), "{odds:?}");
         (0..40).for_each(|_| odds.used(u64::MAX));
-        assert_eq!(odds.apart(), LONGEST as u64);
-        assert_eq!(Odds::NEW.apart(), 1);
+        assert!(odds.apart().is_some_and(|apart| (16_000..=LONGEST as u64).contains(&apart)), "{odds:?}");
+        (0..100).for_each(|_| odds.used(2));
+        assert_eq!((odds.apart(), Odds::NEW.apart()), (Some(AHEAD), None));
     }
 }
