@@ -16,6 +16,7 @@
 mod gpu;
 mod host;
 mod iterations;
+mod job;
 mod mind;
 mod planned;
 mod script;

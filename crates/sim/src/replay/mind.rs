@@ -8,16 +8,17 @@
 //! (`deepum_protocol::handout`).
 
 use super::ReplayError;
+use super::job::Job;
 use deepum_core::arrivals::Arrivals;
 use deepum_core::command::Commands;
 use deepum_core::engine::Engine;
 use deepum_core::event::{DiscardOutcome, Event, Fault, Migration};
 use deepum_core::queues::{BATCH, Batch, Direction, Lane, Queues};
-use deepum_core::steps::{Comes, Fetch, Step, comes};
+use deepum_core::steps::Step;
 use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Nanos, Place, UmBlock};
-use deepum_model::{Advice, Group, ModelError, Notice, UnifiedMemory};
-use std::collections::{HashMap, VecDeque};
+use deepum_model::{Group, Notice, UnifiedMemory};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// The one GPU there is.
@@ -91,44 +92,6 @@ struct Hand {
     let_go: Option<Nanos>,
     /// It has things to do until then.
     busy_until: Nanos,
-}
-
-#[derive(Clone, Debug)]
-struct Job {
-    batch: Batch,
-    /// The calls that are still to be made.
-    calls: VecDeque<Asked>,
-    stay: Group,
-    /// Whether what leaves does so unmapped, and when that began.
-    unmapped: bool,
-    begun: Nanos,
-    /// When the one under way returns.
-    done: Nanos,
-    /// Whether all calls did what they should, by block.
-    moved: Vec<(UmBlock, bool)>,
-}
-
-/// A call of the driver.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Call {
-    /// `UVM_MIGRATE` that waits.
-    Migrate(Place),
-    /// Onto the GPU, by one that does not wait.
-    Begin,
-    /// No call yet: what was begun is on its way.
-    Nap,
-    Advise(Advice),
-    /// Into the group that stays where it is preferred.
-    Stay,
-}
-
-/// A call that is still to be made, for a step of blocks that lie together.
-#[derive(Clone, Copy, Debug)]
-struct Asked {
-    call: Call,
-    range: AddrRange,
-    step: Step,
-    blocks: AddrRange,
 }
 
 /// Who has a block.
@@ -229,7 +192,7 @@ impl<T: Thinks> Mind<T> {
         let hand = &mut self.hands[direction as usize];
         hand.let_go = Some(now);
         let Some(mut job) = hand.job.take() else { return Ok(false) };
-        if !job.calls.is_empty() {
+        if !job.is_over() {
             job.step(memory, &mut self.arrivals, now)?;
             hand.job = Some(job);
             return Ok(false);
@@ -309,9 +272,7 @@ impl<T: Thinks> Mind<T> {
             stay
         });
         let unmapped = self.trial.is_unmapped();
-        let calls = batch.steps().iter().flat_map(|&step| calls(step, batch.range(), unmapped)).collect();
-        let moved = batch.blocks().map(|block| (block, true)).collect();
-        let mut job = Job { batch, calls, stay, unmapped, begun: start, done: start, moved };
+        let mut job = Job::new(batch, stay, unmapped, start);
         job.step(memory, &mut self.arrivals, start)?;
         self.hands[direction as usize].job = Some(job);
         Ok(())
@@ -361,91 +322,5 @@ fn place(direction: Direction) -> Place {
     match direction {
         Direction::Out => Place::Host,
         Direction::In => Place::Device(GPU),
-    }
-}
-
-/// The calls that make a step of blocks that lie together.
-fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
-    let whole = |calls: &[Call]| calls.iter().map(|&call| Asked { call, range: blocks, step, blocks }).collect();
-    let advise = |advice| whole(&[Call::Advise(advice)]);
-    let device = Place::Device(GPU);
-    match step {
-        // As `kmod-bridge/src/leave.rs`.
-        Step::Leave if unmapped => {
-            whole(&[Call::Advise(Advice::Prefer(Some(Place::Host))), Call::Stay, Call::Advise(Advice::Prefer(None))])
-        }
-        Step::Fetch(fetch) => comes(blocks, fetch)
-            .map(|comes| match comes {
-                Comes::Begin(range) => (range, [Some(Call::Begin), None]),
-                Comes::Await(range) => {
-                    (range, [(fetch == Fetch::Beside).then_some(Call::Nap), Some(Call::Migrate(device))])
-                }
-            })
-            .flat_map(|(range, calls)| calls.into_iter().flatten().map(move |call| Asked { call, range, step, blocks }))
-            .collect(),
-        Step::Leave | Step::ToHost => whole(&[Call::Migrate(Place::Host)]),
-        Step::ToDevice => whole(&[Call::Migrate(device)]),
-        Step::Duplicate(on) => advise(Advice::Duplicate(on)),
-        Step::Prefer(on) => advise(Advice::Prefer(on.then_some(device))),
-        Step::Access(on) => advise(Advice::AccessedBy(GPU, on)),
-    }
-}
-
-impl Job {
-    /// Makes the next call. What fails for several blocks is done again for each: part of it may be freed, and the rest is still wanted.
-    fn step(&mut self, memory: &mut UnifiedMemory, arrivals: &mut Arrivals, start: Nanos) -> Result<(), ReplayError> {
-        self.done = start;
-        while let Some(asked) = self.calls.pop_front() {
-            let Asked { step, blocks, .. } = asked;
-            let failed = |block: UmBlock| self.moved.iter().any(|&(moved, ok)| moved == block && !ok);
-            let is_whole = !blocks.blocks().any(failed);
-            let done = if is_whole { self.call(asked, memory, arrivals)? } else { None };
-            if let Some(done) = done {
-                self.done = done;
-                return Ok(());
-            }
-            let each = blocks.blocks().filter(|&block| !failed(block));
-            let each: Vec<Asked> = each.flat_map(|block| calls(step, block.range(), self.unmapped)).collect();
-            self.calls.retain(|later| later.step != step || later.blocks != blocks);
-            if blocks.len > UmBlock::SIZE {
-                each.into_iter().rev().for_each(|call| self.calls.push_front(call));
-            } else {
-                let block = UmBlock::containing(blocks.start);
-                self.moved.iter_mut().filter(|(moved, _)| *moved == block).for_each(|(_, ok)| *ok = false);
-            }
-        }
-        Ok(())
-    }
-
-    /// When it returns, unless it fails.
-    fn call(
-        &self,
-        asked: Asked,
-        memory: &mut UnifiedMemory,
-        arrivals: &mut Arrivals,
-    ) -> Result<Option<Nanos>, ReplayError> {
-        let Asked { call, range, step, .. } = asked;
-        let blocks = range.len.0 / UmBlock::SIZE.0;
-        let done = match call {
-            Call::Migrate(to) => memory.migrate(range, to, self.done).map(|migrated| migrated.done),
-            Call::Begin => memory.begin(range, Place::Device(GPU), self.done).map(|migrated| migrated.ordered),
-            Call::Nap => Ok(self.done.max(arrivals.ask_at(blocks))),
-            Call::Advise(advice) => memory.advise(range, advice, self.done),
-            Call::Stay => memory.join(range, self.stay, self.done).map(|migrated| migrated.done),
-        };
-        if let Ok(done) = done {
-            match (step, call) {
-                (Step::Fetch(Fetch::Beside), Call::Begin) => arrivals.begun(blocks, done),
-                (Step::Fetch(Fetch::Beside), Call::Migrate(_)) => arrivals.there(blocks, done),
-                _ => {}
-            }
-        }
-        match done {
-            // What does not leave need not be saved.
-            Err(ModelError::OutOfMemory { place: place @ Place::Host, .. }) if self.batch.lane != Lane::Save => {
-                Err(ReplayError::OutOfMemory { place })
-            }
-            done => Ok(done.ok()),
-        }
     }
 }

@@ -1,0 +1,154 @@
+//! A batch that a hand has: the driver's calls that carry it out, one after the other.
+//!
+//! As `crates/engine/src/migrate.rs` does on a driver: what fails for several blocks is done again for each.
+
+use super::ReplayError;
+use super::mind::GPU;
+use deepum_core::arrivals::Arrivals;
+use deepum_core::queues::{Batch, Lane};
+use deepum_core::steps::{Comes, Fetch, Step, comes};
+use deepum_core::units::{AddrRange, Nanos, Place, UmBlock};
+use deepum_model::{Advice, Group, ModelError, UnifiedMemory};
+use std::collections::VecDeque;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) batch: Batch,
+    /// The calls that are still to be made.
+    calls: VecDeque<Asked>,
+    stay: Group,
+    /// Whether what leaves does so unmapped, and when that began.
+    pub(super) unmapped: bool,
+    pub(super) begun: Nanos,
+    /// When the one under way returns.
+    pub(super) done: Nanos,
+    /// Whether all calls did what they should, by block.
+    pub(super) moved: Vec<(UmBlock, bool)>,
+}
+
+/// A call of the driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Call {
+    /// `UVM_MIGRATE` that waits.
+    Migrate(Place),
+    /// Onto the GPU, by one that does not wait.
+    Begin,
+    /// No call yet: what was begun is on its way.
+    Nap,
+    Advise(Advice),
+    /// Into the group that stays where it is preferred.
+    Stay,
+}
+
+/// A call that is still to be made, for a step of blocks that lie together.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    call: Call,
+    range: AddrRange,
+    step: Step,
+    blocks: AddrRange,
+}
+
+/// The calls that make a step of blocks that lie together.
+fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
+    let whole = |calls: &[Call]| calls.iter().map(|&call| Asked { call, range: blocks, step, blocks }).collect();
+    let advise = |advice| whole(&[Call::Advise(advice)]);
+    let device = Place::Device(GPU);
+    match step {
+        // As `kmod-bridge/src/leave.rs`.
+        Step::Leave if unmapped => {
+            whole(&[Call::Advise(Advice::Prefer(Some(Place::Host))), Call::Stay, Call::Advise(Advice::Prefer(None))])
+        }
+        Step::Fetch(fetch) => comes(blocks, fetch)
+            .map(|comes| match comes {
+                Comes::Begin(range) => (range, [Some(Call::Begin), None]),
+                Comes::Await(range) => {
+                    (range, [(fetch == Fetch::Beside).then_some(Call::Nap), Some(Call::Migrate(device))])
+                }
+            })
+            .flat_map(|(range, calls)| calls.into_iter().flatten().map(move |call| Asked { call, range, step, blocks }))
+            .collect(),
+        Step::Leave | Step::ToHost => whole(&[Call::Migrate(Place::Host)]),
+        Step::ToDevice => whole(&[Call::Migrate(device)]),
+        Step::Duplicate(on) => advise(Advice::Duplicate(on)),
+        Step::Prefer(on) => advise(Advice::Prefer(on.then_some(device))),
+        Step::Access(on) => advise(Advice::AccessedBy(GPU, on)),
+    }
+}
+
+impl Job {
+    /// Of a batch that is begun then. `stay`: the group by which what leaves `unmapped` leaves.
+    pub(super) fn new(batch: Batch, stay: Group, unmapped: bool, begun: Nanos) -> Self {
+        let calls = batch.steps().iter().flat_map(|&step| calls(step, batch.range(), unmapped)).collect();
+        let moved = batch.blocks().map(|block| (block, true)).collect();
+        Self { batch, calls, stay, unmapped, begun, done: begun, moved }
+    }
+
+    /// Whether no call is left to be made.
+    pub(super) fn is_over(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Makes the next call. What fails for several blocks is done again for each: part of it may be freed, and the rest is still wanted.
+    pub(super) fn step(
+        &mut self,
+        memory: &mut UnifiedMemory,
+        arrivals: &mut Arrivals,
+        start: Nanos,
+    ) -> Result<(), ReplayError> {
+        self.done = start;
+        while let Some(asked) = self.calls.pop_front() {
+            let Asked { step, blocks, .. } = asked;
+            let failed = |block: UmBlock| self.moved.iter().any(|&(moved, ok)| moved == block && !ok);
+            let is_whole = !blocks.blocks().any(failed);
+            let done = if is_whole { self.call(asked, memory, arrivals)? } else { None };
+            if let Some(done) = done {
+                self.done = done;
+                return Ok(());
+            }
+            let each = blocks.blocks().filter(|&block| !failed(block));
+            let each: Vec<Asked> = each.flat_map(|block| calls(step, block.range(), self.unmapped)).collect();
+            self.calls.retain(|later| later.step != step || later.blocks != blocks);
+            if blocks.len > UmBlock::SIZE {
+                each.into_iter().rev().for_each(|call| self.calls.push_front(call));
+            } else {
+                let block = UmBlock::containing(blocks.start);
+                self.moved.iter_mut().filter(|(moved, _)| *moved == block).for_each(|(_, ok)| *ok = false);
+            }
+        }
+        Ok(())
+    }
+
+    /// When it returns, unless it fails.
+    fn call(
+        &self,
+        asked: Asked,
+        memory: &mut UnifiedMemory,
+        arrivals: &mut Arrivals,
+    ) -> Result<Option<Nanos>, ReplayError> {
+        let Asked { call, range, step, .. } = asked;
+        let blocks = range.len.0 / UmBlock::SIZE.0;
+        let done = match call {
+            Call::Migrate(to) => memory.migrate(range, to, self.done).map(|migrated| migrated.done),
+            Call::Begin => memory.begin(range, Place::Device(GPU), self.done).map(|migrated| migrated.ordered),
+            Call::Nap => Ok(self.done.max(arrivals.ask_at(blocks))),
+            Call::Advise(advice) => memory.advise(range, advice, self.done),
+            Call::Stay => memory.join(range, self.stay, self.done).map(|migrated| migrated.done),
+        };
+        if let Ok(done) = done {
+            match (step, call) {
+                (Step::Fetch(Fetch::Beside), Call::Begin) => arrivals.begun(blocks, done),
+                (Step::Fetch(Fetch::Beside), Call::Migrate(_)) => arrivals.there(blocks, done),
+                _ => {}
+            }
+        }
+        match done {
+            // What does not leave need not be saved.
+            Err(ModelError::OutOfMemory { place: place @ Place::Host, .. }) if self.batch.lane != Lane::Save => {
+                Err(ReplayError::OutOfMemory { place })
+            }
+            done => Ok(done.ok()),
+        }
+    }
+}
