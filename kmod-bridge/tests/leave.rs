@@ -185,15 +185,8 @@ fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
         for count in 1..=BLOCKS {
             program.space.leave(program.blocks(0, count), stay).unwrap();
             let blocks = program.blocks(0, count);
-            program
-                .space
-                .fetch(
-                    blocks,
-                    GPU,
-                    (&mut Arrivals::default(), &Timeless),
-                    [Fetch::Alone, Fetch::Beside, Fetch::Empty][(count % 3) as usize],
-                )
-                .unwrap();
+            let fetch = [Fetch::Alone, Fetch::Beside, Fetch::Empty][(count % 3) as usize];
+            program.space.fetch(blocks, GPU, (&mut Arrivals::default(), &Timeless), fetch).unwrap();
             assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5], "driver {branch}, {count} blocks");
         }
         assert!(program.intact(), "driver {branch}");

@@ -61,10 +61,9 @@ pub enum Step {
 }
 
 /// What is to be known of a fetch to make its calls.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fetch {
     /// Nothing.
-    #[default]
     Alone,
     /// Something leaves meanwhile that waiting in the driver would hold up, all that comes has contents, and there is time enough to be waited for.
     Beside,

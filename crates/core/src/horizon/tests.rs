@@ -356,6 +356,11 @@ fn of_a_block_whose_uses_come_unforeseen_the_next_is_known_when_it_is_issued() {
     assert!(timeline.next_use(block).is_some_and(|(ticket, _)| ticket == front));
     let (_, _, void) = issue(&mut timeline, 7, Some(0));
     assert_eq!((timeline.needed(block, false), void), (Some(front), vec![block]));
+    // Whoever has its place next is another block.
+    timeline.forget(block);
+    let nth = timeline.push(ExecId(7));
+    timeline.add(nth, block, Does::Reads);
+    assert!(timeline.needed(block, false) > Some(front), "foreseen, and trusted");
 }
 
 #[test]

@@ -28,7 +28,7 @@ mod uses;
 use std::collections::VecDeque;
 
 use self::holds::{Holds, User};
-use self::odds::Came;
+use self::odds::{Came, Odds};
 use self::uses::{Chain, NIL, Use};
 use super::need::{Need, Ordinal};
 use super::plan::Plan;
@@ -389,7 +389,7 @@ impl Timeline {
     pub fn forget(&mut self, at: Handle) {
         while self.skip(at) {}
         if let Some(chain) = self.chains.get_mut(at.index()) {
-            chain.over = User::NONE;
+            (chain.over, chain.odds) = (User::NONE, Odds::NEW);
         }
     }
 

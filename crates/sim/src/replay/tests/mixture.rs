@@ -1,6 +1,7 @@
 //! Experts that are drawn anew for each token.
 
 use super::*;
+use deepum_core::mix::Mix;
 
 const LAYERS: usize = 8;
 const EXPERTS: usize = 8;
@@ -12,10 +13,9 @@ const LEARNED: usize = 60;
 fn draw() -> Vec<Vec<usize>> {
     let weights = (1..=EXPERTS).map(|n| 1.0 / n as f64);
     let all: f64 = weights.clone().sum();
-    let mut state = 1u64;
+    let mut random = (0u64..).map(|n| Mix::new().word(n).end() as f64 / u64::MAX as f64);
     let mut one = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mut left = (state >> 11) as f64 / (1u64 << 53) as f64 * all;
+        let mut left = all * random.next().expect("it never ends");
         let is_it = |weight: f64| {
             left -= weight;
             left < 0.0
