@@ -13,12 +13,14 @@
 //!              A's last use          B's last use
 //! ```
 //!
-//! A tree over the launches holds for each span of them what is added in it, and the highest that it rises within. So a change and a question cost the same however far the future
-//! is known. It is a ring: places of launches that are over are used again.
+//! Launches lie in runs of [`RUN`], and a tree over the runs holds for each span of them what is added in it, and the highest that it rises within. So a change and a question cost the same however
+//! far the future is known. It is a ring: places of launches that are over are used again.
 //!
-//! What one launch uses begins and ends at the same few launches, and much of it cancels. So changes are gathered, and made when somebody asks; those made together go up the tree together,
-//! and only as far as anything changes.
+//! What one launch uses begins and ends at the same few launches, and much of it cancels. So a change is made to its launch alone, and the runs that changed are marked; the tree over them is brought up
+//! to date when somebody asks, all of them together, and only as far up as anything changes.
 //! The same question comes again, too, for all blocks of a tensor: its answer is kept, and moved along with what changes before its span.
+
+use std::ops::Range;
 
 /// Launches that it has room for, from the first one that is not over.
 pub const SPAN: usize = 1 << 15;
@@ -26,16 +28,28 @@ pub const SPAN: usize = 1 << 15;
 /// A launch ahead, counted.
 pub type Ordinal = u64;
 
+/// Launches that are gone through one by one: so many are a cache line.
+const RUN: usize = 16;
+
+const RUNS: usize = SPAN / RUN;
+
 /// See the module.
 #[derive(Debug)]
 pub struct Need {
-    /// By node, the root being 1; the launches are the last [`SPAN`].
+    /// By launch, how many more places are taken from it on.
+    launches: Vec<i32>,
+    /// By node, the root being 1; the runs are the last [`RUNS`].
     nodes: Vec<Node>,
-    /// Changes that are still to be made, by node: one each.
-    gathered: Vec<(usize, i32)>,
+    /// The runs with changes that their node does not know, a bit for each; and which of these words have any.
+    changed: [u64; RUNS / 64],
+    words: u32,
+    /// Nodes whose spans changed, while the tree is brought up to date.
+    above: Vec<usize>,
     /// The last question, and its answer, until something changes within its span.
     asked: Option<Asked>,
 }
+
+const _: () = assert!(RUNS / 64 == u32::BITS as usize);
 
 /// The most that more places are taken than before `from`, at any launch from `first` to `last`.
 #[derive(Clone, Copy, Debug)]
@@ -45,9 +59,6 @@ struct Asked {
     last: Ordinal,
     highest: i32,
 }
-
-/// Most changes that are gathered: a few times what a launch changes, so that they are looked through at once.
-const GATHERED: usize = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Node {
@@ -60,6 +71,11 @@ impl Node {
     /// Of no launch: beside any other its highest sum does not count.
     const NONE: Self = Self { sum: 0, top: i32::MIN / 2 };
 
+    /// Of these launches, one after the other.
+    fn of(launches: &[i32]) -> Self {
+        launches.iter().fold(Self::NONE, |Self { sum, top }, more| Self { sum: sum + more, top: top.max(sum + more) })
+    }
+
     fn then(self, next: Self) -> Self {
         Self { sum: self.sum + next.sum, top: self.top.max(self.sum + next.top) }
     }
@@ -67,7 +83,14 @@ impl Node {
 
 impl Default for Need {
     fn default() -> Self {
-        Self { nodes: vec![Node::default(); 2 * SPAN], gathered: Vec::with_capacity(GATHERED), asked: None }
+        Self {
+            launches: vec![0; SPAN],
+            nodes: vec![Node::default(); 2 * RUNS],
+            changed: [0; RUNS / 64],
+            words: 0,
+            above: Vec::new(),
+            asked: None,
+        }
     }
 }
 
@@ -79,42 +102,47 @@ impl Need {
             Some(asked) if at <= asked.last => self.asked = None,
             _ => {}
         }
-        let node = SPAN + place(at);
-        if let Some((_, sum)) = self.gathered.iter_mut().find(|(other, _)| *other == node) {
-            *sum += more;
-            return;
-        }
-        if self.gathered.len() == GATHERED {
-            self.settle();
-        }
-        self.gathered.push((node, more));
+        let at = place(at);
+        self.launches[at] += more;
+        let run = at / RUN;
+        self.changed[run / 64] |= 1 << (run % 64);
+        self.words |= 1 << (run / 64);
     }
 
-    /// Makes the changes that were gathered.
+    /// Brings the tree up to date.
     fn settle(&mut self) {
-        let Self { nodes, gathered, .. } = self;
-        let (mut list, mut count) = ([0; GATHERED], 0);
-        for (node, more) in gathered.drain(..).filter(|&(_, more)| more != 0) {
-            nodes[node].sum += more;
-            nodes[node].top += more;
-            (list[count], count) = (node, count + 1);
+        if self.words == 0 {
+            return;
         }
-        // All of them are on one level, and so are those above them.
-        while count > 0 && list[0] > 1 {
-            let (mut above, mut changed) = (0, 0);
-            for at in 0..count {
-                let node = list[at] / 2;
-                if node == above {
+        let Self { launches, nodes, changed, above, .. } = self;
+        above.clear();
+        for word in bits(u64::from(std::mem::take(&mut self.words))) {
+            for bit in bits(std::mem::take(&mut changed[word])) {
+                let run = 64 * word + bit;
+                let now = Node::of(&launches[RUN * run..][..RUN]);
+                let before = std::mem::replace(&mut nodes[RUNS + run], now);
+                if before != now {
+                    above.push(RUNS + run);
+                }
+            }
+        }
+        // All of them are on one level, in their order, and so are those above them.
+        while above.first().is_some_and(|&first| first > 1) {
+            let (mut last, mut kept) = (0, 0);
+            for at in 0..above.len() {
+                let node = above[at] / 2;
+                if node == last {
                     continue;
                 }
-                above = node;
+                last = node;
                 let both = nodes[2 * node].then(nodes[2 * node + 1]);
                 if nodes[node] != both {
                     nodes[node] = both;
-                    (list[changed], changed) = (node, changed + 1);
+                    above[kept] = node;
+                    kept += 1;
                 }
             }
-            count = changed;
+            above.truncate(kept);
         }
     }
 
@@ -155,23 +183,28 @@ impl Need {
     }
 
     /// Places from `left` to before `right` as one span.
-    fn span(&self, mut left: usize, mut right: usize) -> Option<Node> {
+    fn span(&self, left: usize, right: usize) -> Option<Node> {
         if left >= right {
             return None;
         }
+        let (mut first, mut last) = (left.div_ceil(RUN), right / RUN);
+        if first > last {
+            return Some(Node::of(&self.launches[left..right]));
+        }
         // Spans are met from both ends inwards.
-        let (mut head, mut tail) = (Node::NONE, Node::NONE);
-        (left, right) = (left + SPAN, right + SPAN);
-        while left < right {
-            if left % 2 == 1 {
-                head = head.then(self.nodes[left]);
-                left += 1;
+        let mut head = Node::of(&self.launches[left..RUN * first]);
+        let mut tail = Node::of(&self.launches[RUN * last..right]);
+        (first, last) = (first + RUNS, last + RUNS);
+        while first < last {
+            if first % 2 == 1 {
+                head = head.then(self.nodes[first]);
+                first += 1;
             }
-            if right % 2 == 1 {
-                right -= 1;
-                tail = self.nodes[right].then(tail);
+            if last % 2 == 1 {
+                last -= 1;
+                tail = self.nodes[last].then(tail);
             }
-            (left, right) = (left / 2, right / 2);
+            (first, last) = (first / 2, last / 2);
         }
         Some(head.then(tail))
     }
@@ -183,36 +216,56 @@ impl Need {
 
     /// The first place from `start` on at which the sum, which is `sum` before it, exceeds `limit`; else adds all of them to `sum`.
     fn scan(&self, start: usize, sum: &mut i32, limit: i32) -> Option<usize> {
-        let mut at = start + SPAN;
-        loop {
+        let first = start.div_ceil(RUN);
+        if let Some(found) = self.walk(start..RUN * first, sum, limit) {
+            return Some(found);
+        }
+        let mut at = first + RUNS;
+        while !at.is_power_of_two() || at == RUNS {
             // The largest span that begins here.
             at >>= at.trailing_zeros();
             if *sum + self.nodes[at].top > limit {
-                return Some(self.descend(at, sum, limit));
+                return self.descend(at, sum, limit);
             }
             *sum += self.nodes[at].sum;
             at += 1;
-            if at.is_power_of_two() {
-                return None;
-            }
         }
+        None
     }
 
-    fn descend(&self, mut at: usize, sum: &mut i32, limit: i32) -> usize {
-        while at < SPAN {
+    fn descend(&self, mut at: usize, sum: &mut i32, limit: i32) -> Option<usize> {
+        while at < RUNS {
             at *= 2;
             if *sum + self.nodes[at].top <= limit {
                 *sum += self.nodes[at].sum;
                 at += 1;
             }
         }
-        at - SPAN
+        let run = RUN * (at - RUNS);
+        self.walk(run..run + RUN, sum, limit)
+    }
+
+    /// The same one by one.
+    fn walk(&self, mut places: Range<usize>, sum: &mut i32, limit: i32) -> Option<usize> {
+        places.find(|&at| {
+            *sum += self.launches[at];
+            *sum > limit
+        })
     }
 
     /// Memory it takes.
     pub fn bytes(&self) -> usize {
-        self.nodes.capacity() * size_of::<Node>()
+        self.launches.capacity() * size_of::<i32>() + self.nodes.capacity() * size_of::<Node>()
     }
+}
+
+/// Which bits are set, the lowest first.
+fn bits(mut word: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (word != 0).then(|| word.trailing_zeros() as usize)?;
+        word &= word - 1;
+        Some(lowest)
+    })
 }
 
 /// The place of a launch in a ring of [`SPAN`].
@@ -231,14 +284,17 @@ mod tests {
         #[test]
         fn the_first_launch_over_a_limit_is_that_of_the_curve_written_out(
             from in 0u64..3 * SPAN as u64,
-            changes in prop::collection::vec((0usize..40, -3i32..4), 0..60),
+            changes in prop::collection::vec((0usize..100, -3i32..4, any::<bool>()), 0..60),
             limit in -4i32..12,
-            span in (0usize..40, 0usize..40),
+            span in (0usize..100, 0usize..100),
         ) {
-            let (mut need, mut curve) = (Need::default(), [0; 40]);
-            for (after, more) in changes {
+            let (mut need, mut curve) = (Need::default(), [0; 100]);
+            for (after, more, asks) in changes {
                 need.add(from + after as u64, more);
                 curve[after..].iter_mut().for_each(|taken| *taken += more);
+                if asks {
+                    prop_assert_eq!(Some(need.highest(from)), curve.into_iter().max());
+                }
             }
             // Behind the last change the curve goes on as it is.
             let written = curve.iter().position(|&taken| taken > limit).map(|after| from + after as u64);

@@ -18,18 +18,38 @@ pub struct Plan {
     taken: Need,
     /// Of those who rest in place, those who do so since launches that are over.
     resting: i32,
+    /// No more are taken at any launch: the most there were when that was asked last, and one more for each change since that may have raised it.
+    ceiling: i32,
+    raised: u32,
     /// Places there are.
     pub places: i32,
 }
 
+/// After so many changes it is asked anew what is the most, if that may matter.
+const RAISED: u32 = 1024;
+
 impl Plan {
     /// Whether there is a place in this span of launches, both ends among it, none of which is before `front`.
     pub fn has_place(&mut self, front: Ordinal, first: Ordinal, last: Ordinal) -> bool {
-        first > last || self.resting + self.taken.highest_within(front, first, last) < self.places
+        if self.ceiling >= self.places && self.raised >= RAISED {
+            (self.ceiling, self.raised) = (self.resting + self.taken.highest(front), 0);
+        }
+        // Where much more fits than is used no launch has to be looked at.
+        first > last
+            || self.ceiling < self.places
+            || self.resting + self.taken.highest_within(front, first, last) < self.places
+    }
+
+    fn raise(&mut self, times: i32) {
+        if times > 0 {
+            self.ceiling += times;
+            self.raised += 1;
+        }
     }
 
     /// Notes, so many times, a use at this launch, and the rest before it, which begins at launch `since`, or did before all launches there are: whether that is spent in place.
     pub fn note(&mut self, since: Option<Ordinal>, at: Ordinal, in_place: bool, times: i32) {
+        self.raise(times);
         self.taken.add(at + 1, -times);
         match since {
             None if in_place => self.resting += times,
@@ -40,6 +60,7 @@ impl Plan {
 
     /// A rest in place that was noted to begin at launch `since`, before a use at this launch, began before all launches there are.
     pub fn opens(&mut self, since: Ordinal, at: Ordinal) {
+        self.raise(1);
         self.taken.add(since.min(at), -1);
         self.resting += 1;
     }

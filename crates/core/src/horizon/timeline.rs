@@ -200,7 +200,11 @@ impl Timeline {
     }
     /// The point of this number, if there is one.
     pub fn find(&self, ticket: Ticket) -> Option<Nth> {
-        self.points.binary_search_by_key(&ticket, |point| point.ticket).ok().map(Nth)
+        // Where there are no strays their numbers say which it is.
+        let about = usize::try_from(ordinal(ticket).saturating_sub(ordinal(self.front()))).unwrap_or(usize::MAX);
+        let is_it = self.points.get(about).is_some_and(|point| point.ticket == ticket);
+        let search = || self.points.binary_search_by_key(&ticket, |point| point.ticket).ok();
+        is_it.then_some(about).or_else(search).map(Nth)
     }
     /// The point of this launch, if it was issued.
     pub fn point_of(&self, seq: LaunchSeq) -> Option<Nth> {
