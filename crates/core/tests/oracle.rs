@@ -218,7 +218,7 @@ proptest! {
     /// Against plain lists.
     #[test]
     fn the_queues_agree_with_plain_lists(
-        steps in prop::collection::vec((0u8..15, 0u64..12, 0u64..3, 1u32..5), 1..200),
+        steps in prop::collection::vec((0u8..25, 0u64..12, 0u64..3, 1u32..5), 1..200),
         limit in 1usize..12,
     ) {
         let mut queues = Queues::new(limit);
@@ -249,16 +249,18 @@ proptest! {
                     slow.due = due;
                     continue;
                 }
-                // A row of them, longer than the small batches that go while drops wait.
-                13 | 14 => {
-                    for block in (block.0..block.0 + 6).map(UmBlock) {
+                // A row of them, longer than most batches. What leaves and is on the host already is dropped.
+                13..=16 => {
+                    for block in (block.0..block.0 + 12).map(UmBlock) {
                         let command = if step == 13 { Command::Save { block } } else { Command::Evict { block } };
-                        prop_assert_eq!(queues.push_about(command, true), slow.push(command, true), "{:?}", command);
+                        let pushed = queues.push_about(command, step < 15);
+                        prop_assert_eq!(pushed, slow.push(command, step < 15), "{:?}", command);
                     }
                     continue;
                 }
                 _ => {
-                    let direction = Direction::ALL[usize::from(step) - 11];
+                    // As often as something comes: behind a queue of drops nothing else is seen to go.
+                    let direction = Direction::ALL[usize::from(step % 2)];
                     let most = 2 * most;
                     let batch = queues.pop_batch(direction, most);
                     let found =
@@ -429,10 +431,11 @@ impl SlowQueues {
         let (first, by, ..) = waits;
         let way = self.way(lane, waits);
         self.take_out(lane, first);
-        // What takes no time on the link goes by larger calls, and what that waits for by small ones.
+        // What takes no time on the link goes by larger calls, and what that waits for by small ones; what leaves by larger ones than what comes.
         let most = match lane {
             Lane::Drop => 4 * most,
             Lane::Evict if drops => most.min(4),
+            Lane::Evict => 2 * most,
             _ => most,
         };
         let mut blocks = vec![first];
