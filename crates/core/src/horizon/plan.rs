@@ -74,6 +74,33 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Whether the most that is taken anywhere is known well, a little too high, or much.
+        #[test]
+        fn there_is_a_place_wherever_fewer_are_taken_written_out_than_there_are(
+            notes in prop::collection::vec((0usize..40, 0usize..40, any::<bool>(), any::<bool>()), 0..40),
+            passing in 0u32..3 * RAISED,
+            places in 0i32..30,
+            span in (0usize..40, 0usize..40),
+        ) {
+            let (mut plan, mut written) = (Plan { places, ..Plan::default() }, [0; 41]);
+            for _ in 0..passing {
+                plan.note(None, 3, true, 1);
+                plan.note(None, 3, true, -1);
+            }
+            for (one, other, in_place, is_open) in notes {
+                let (since, at) = (one.min(other), one.max(other));
+                plan.note(Some(since as u64).filter(|_| !is_open), at as u64, in_place, 1);
+                let first = if !in_place { at } else if is_open { 0 } else { since };
+                written[first..=at].iter_mut().for_each(|taken| *taken += 1);
+            }
+            let (first, last) = (span.0.min(span.1), span.0.max(span.1));
+            let is_free = written[first..=last].iter().all(|&taken| taken < places);
+            prop_assert_eq!(plan.has_place(0, first as u64, last as u64), is_free);
+        }
+    }
 
     #[test]
     fn a_rest_in_place_takes_a_place_from_the_use_before_to_the_one_after_and_another_at_its_uses_alone() {
