@@ -121,27 +121,3 @@ fn new_contents_get_their_places_launches_ahead_and_later_where_launches_are_hea
     assert_eq!(launches_with_places(400, 60), 32);
     assert_eq!(launches_with_places(500, 60), 16);
 }
-
-#[test]
-fn who_leaves_takes_those_beside_it_along() {
-    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
-    scene.alloc(100_000, 2 * FITS);
-    scene.alloc(0, 1280);
-    (0..960).for_each(|block| scene.tell(&Event::PtBlock { range: range(block, 1), active: true }));
-    // Of 32 blocks every other one is used, and then those between: beside who is needed last lies one that is needed 16 launches sooner.
-    let order = || (0..30).flat_map(|group| (0..32).map(move |n| 32 * group + 2 * (n % 16) + n / 16));
-    for _ in 0..3 {
-        for (launch, block) in (0..).zip(order()) {
-            scene.launch(launch, &[block]);
-            scene.fetched().into_iter().for_each(|block| scene.moved(block, 1, DEVICE));
-            scene.done(scene.seq);
-        }
-    }
-    scene.asked.clear();
-    scene.tell(&Event::PtBlock { range: range(960, 320), active: true });
-    let new: Vec<u64> = (0..20).map(|n| 960 + 16 * n).collect();
-    scene.launch(1000, &new);
-    let left = scene.evicted();
-    let beside = left.windows(2).filter(|two| two[1] == two[0] + 1).count();
-    assert!(left.len() >= 32 && beside * 4 > left.len() * 3, "{left:?}");
-}
