@@ -221,8 +221,10 @@ impl Need {
             return Some(found);
         }
         let mut at = first + RUNS;
-        // Behind the last node of a level there is none that begins there.
-        while first < RUNS {
+        if first == RUNS {
+            return None;
+        }
+        loop {
             // The largest span that begins here.
             at >>= at.trailing_zeros();
             if *sum + self.nodes[at].top > limit {
@@ -230,11 +232,11 @@ impl Need {
             }
             *sum += self.nodes[at].sum;
             at += 1;
+            // That was the last of its level.
             if at.is_power_of_two() {
-                break;
+                return None;
             }
         }
-        None
     }
 
     fn descend(&self, mut at: usize, sum: &mut i32, limit: i32) -> Option<usize> {
