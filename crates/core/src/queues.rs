@@ -42,6 +42,9 @@ pub use lanes::{Batch, Direction, Lane};
 /// Most blocks moved by one call: 32 MiB, the most that is still called back soon enough (facts 4.1).
 pub const BATCH: u32 = 16;
 
+/// Most blocks evicted by one call, as a multiple of those: who calls something back calls a fetch back, and a call out costs as much as a third of a block.
+const EVICTED: u32 = 2;
+
 /// Most blocks that are evicted by one call while drops wait: those make room sooner.
 const FEW: u32 = 4;
 
@@ -260,7 +263,7 @@ impl Queues {
         self.in_hand[direction as usize] = None;
     }
 
-    /// The next thing to move this way: up to `most` consecutive blocks. Calling this says that the batch before is
+    /// The next thing to move this way: up to `most` consecutive blocks, or what is as quickly done in some lanes. Calling this says that the batch before is
     /// finished, or given up. Blocks that the other direction has in hand are passed over; they come when that is done.
     ///
     /// A batch grows from the block whose turn it is, upwards and then downwards. In the fault lane it takes any block above that waits
@@ -282,6 +285,7 @@ impl Queues {
                 Lane::Drop if self.in_hand[Direction::In as usize].is_some() => 0,
                 Lane::Drop => DROPPED * most,
                 Lane::Evict if drops => most.min(FEW),
+                Lane::Evict => EVICTED * most,
                 _ => most,
             };
             if most == 0 || self.waiting(lane) == 0 {

@@ -121,3 +121,56 @@ fn new_contents_get_their_places_launches_ahead_and_later_where_launches_are_hea
     assert_eq!(launches_with_places(400, 60), 32);
     assert_eq!(launches_with_places(500, 60), 16);
 }
+
+#[test]
+fn who_leaves_takes_those_beside_it_along() {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    scene.alloc(0, 1280);
+    (0..960).for_each(|block| scene.tell(&Event::PtBlock { range: range(block, 1), active: true }));
+    // Of 32 blocks every other one is used, and then those between: beside who is needed last lies one that is needed 16 launches sooner.
+    let order = || (0..30).flat_map(|group| (0..32).map(move |n| 32 * group + 2 * (n % 16) + n / 16));
+    for _ in 0..3 {
+        for (launch, block) in (0..).zip(order()) {
+            scene.launch(launch, &[block]);
+            scene.fetched().into_iter().for_each(|block| scene.moved(block, 1, DEVICE));
+            scene.done(scene.seq);
+        }
+    }
+    scene.asked.clear();
+    scene.tell(&Event::PtBlock { range: range(960, 320), active: true });
+    let new: Vec<u64> = (0..20).map(|n| 960 + 16 * n).collect();
+    scene.launch(1000, &new);
+    let left = scene.evicted();
+    let beside = left.windows(2).filter(|two| two[1] == two[0] + 1).count();
+    assert!(left.len() >= 32 && beside * 4 > left.len() * 3, "{left:?}");
+}
+
+#[test]
+fn who_executes_gets_places_of_the_dead_and_does_not_wait_for_those_who_leave() {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    let tensor = |scene: &mut Scene, first, count| {
+        scene.alloc(first, count);
+        scene.tell(&Event::PtBlock { range: range(first, count), active: true });
+        scene.launch(first, &(first..first + count).collect::<Vec<_>>());
+    };
+    let there = [(0, 20), (40, 360), (1000, 580)];
+    for (first, count) in there {
+        tensor(&mut scene, first, count);
+        scene.moved(first, count, DEVICE);
+        scene.done(scene.seq);
+    }
+    tensor(&mut scene, 3000, 200);
+    let leaving = scene.asked.iter().filter(|command| matches!(command, Command::Evict { .. })).count();
+    let coming = scene.fetched();
+    assert!((leaving, coming.len()) > (40, 30), "{leaving} {coming:?}");
+    coming.into_iter().for_each(|block| scene.moved(block, 1, DEVICE));
+    scene.done(scene.seq);
+    // No place is free, though so many are about to be left.
+    scene.tell(&Event::PtBlock { range: range(1000, 580), active: false });
+    scene.asked.clear();
+    tensor(&mut scene, 4000, 200);
+    let given_up = scene.asked.iter().filter(|command| matches!(command, Command::Discard { .. })).count();
+    assert!(given_up >= 64, "{given_up} of 580 that are dead, while {leaving} leave");
+}

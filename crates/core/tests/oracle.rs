@@ -431,10 +431,11 @@ impl SlowQueues {
         let (first, by, ..) = waits;
         let way = self.way(lane, waits);
         self.take_out(lane, first);
-        // What takes no time on the link goes by larger calls, and what that waits for by small ones.
+        // What takes no time on the link goes by larger calls, and what that waits for by small ones; what leaves by larger ones than what comes.
         let most = match lane {
             Lane::Drop => 4 * most,
             Lane::Evict if drops => most.min(4),
+            Lane::Evict => 2 * most,
             _ => most,
         };
         let mut blocks = vec![first];

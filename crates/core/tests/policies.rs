@@ -125,8 +125,9 @@ fn without_fault_notices_the_arguments_are_enough() {
     let (_, demand) = run(PolicyName::Demand, &layout, &works, capacity, 500);
     assert!(iterations[1].faults * 20 <= demand[1].faults, "{iterations:?} against {demand:?}");
 
-    // Nobody tells of evictions; those the driver must have made are seen all the same.
-    assert_eq!(world.engine.snapshot().on_device, Bytes(capacity as u64 * UmBlock::SIZE.get()));
+    // Nobody tells of evictions; those the driver must have made are seen all the same. Of our own one call may be the last thing that happened.
+    let there = world.engine.snapshot().on_device.get() / UmBlock::SIZE.get();
+    assert!((capacity as u64 - 32..=capacity as u64).contains(&there), "{there} of {capacity}");
     let useful = |world: &World| world.engine.counters().prefetch_useful;
     let before = useful(&world);
     let last = world.iterate(&works, 500);
@@ -225,9 +226,10 @@ fn evictions_that_fail_are_asked_for_again_only_when_something_happens() {
         let fault = Fault { block: UmBlock(block), batch: 1, entries: 1, write: false, at: Nanos::ZERO };
         engine.step(&Event::Fault(fault), &mut queues);
         while let Some(batch) = world::pop(&mut queues, 1) {
-            failed.push(batch.first.0);
-            let failure = Event::MoveDone { block: batch.first, to: Place::Host, ok: false };
-            engine.step(&failure, &mut queues);
+            for block in batch.blocks() {
+                failed.push(block.0);
+                engine.step(&Event::MoveDone { block, to: Place::Host, ok: false }, &mut queues);
+            }
             assert!(failed.len() < 20, "asked for again and again: {failed:?}");
         }
     }

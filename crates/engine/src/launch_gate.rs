@@ -15,7 +15,7 @@ use deepum_protocol::shared::Shared;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long the gate may be closed with no move ending. One move is at most 32 MiB: three milliseconds of a PCIe 3.0 link.
+/// How long the gate may be closed with no move ending. One move is at most 64 MiB: six milliseconds of a PCIe 3.0 link.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The most that counts between two checks: a process that was stopped meanwhile did not move anything either.

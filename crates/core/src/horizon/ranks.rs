@@ -204,6 +204,10 @@ impl Ranks {
             std::iter::successors(self.seat(list.first), |&(_, at)| self.seat(self.seats[at.index()].after))
         })
     }
+    /// When a block is needed, if it is of this class.
+    pub fn of(&self, at: Handle, class: Class) -> Option<Ticket> {
+        self.seats.get(at.index()).filter(|seat| seat.class == Some(class)).map(|seat| seat.ticket)
+    }
     fn seat(&self, id: u32) -> Option<(Ticket, Handle)> {
         (id != NIL).then(|| (self.seats[id as usize].ticket, Handle::of(id)))
     }

@@ -12,7 +12,10 @@ use crate::horizon::ranks::{Class, NEVER};
 use crate::horizon::timeline::{Does, STRIDE, ordinal};
 use crate::invalidate::{self, Invalidate};
 use crate::known::Known;
+use crate::queues::BATCH;
 use crate::residency::{Ask, Block, Handle, Ticket};
+use crate::units::UmBlock;
+use std::ops::Range;
 
 /// While the way out is full, room that is needed within so many launches is made by those who need no time on it.
 const HASTE: Ordinal = 256;
@@ -22,6 +25,11 @@ const CALM: usize = 8;
 
 /// Most blocks on their way off the GPU of which the host has a copy.
 const QUICKLY: usize = 4 * UNDER_WAY;
+
+/// Who lies beside one that leaves goes along, in one call, though others that stay may be needed a little later: as many as are lacking, but these at least and at most, and needed sooner by no more than a quarter.
+const CALL: usize = BATCH as usize;
+const TOGETHER: usize = 2 * CALL;
+const NEAR: Ordinal = 4;
 
 impl Horizon {
     /// Blocks kept free.
@@ -53,7 +61,8 @@ impl Horizon {
             }
             // New contents may come in bursts; what is fetched needs room for one bunch: its place is free when its time has come.
             let spare = signed(2 * Self::spare(known));
-            if self.places(known) >= self.timeline.births.highest(from).saturating_add(spare) {
+            let wanted = self.timeline.births.highest(from).saturating_add(spare).saturating_sub(self.places(known));
+            if wanted <= 0 {
                 return;
             }
             // For what is only to be left free nobody leaves who is needed soon.
@@ -70,17 +79,29 @@ impl Horizon {
             let is_full = known.residency.blocks_leaving() >= UNDER_WAY;
             let is_hasty = over < from + SOON / STRIDE || is_full && over < from + HASTE;
             let quick = saved.filter(|_| is_hasty);
-            let Some((_, at)) = quick.or(only.max(saved.filter(|_| !is_early))) else { return };
+            let Some((ticket, at)) = quick.or(only.max(saved.filter(|_| !is_early))) else { return };
             let is_calm = over >= from + HASTE && !known.saving;
-            let most = match known.residency.get(at).saved {
-                true => QUICKLY,
-                false if is_calm => CALM,
-                false => UNDER_WAY,
+            let (class, most, together) = match known.residency.get(at).saved {
+                true => (Class::Saved, QUICKLY, TOGETHER),
+                false if is_calm => (Class::Only, CALM, CALM),
+                false => (Class::Only, UNDER_WAY, TOGETHER),
             };
             if known.residency.blocks_leaving() >= most {
                 return;
             }
-            self.leave(at, known, out);
+            let last = ordinal(ticket);
+            let after = bound.max(last - (last - from) / NEAR);
+            let goes = |at| {
+                self.ranks.of(at, class).is_some_and(|ticket| ordinal(ticket) > after)
+                    && (!is_early || self.timeline.leaves(at))
+            };
+            let lacking = usize::try_from(wanted).unwrap_or(0).max(CALL).min(together);
+            let leaving = around(known.residency.get(at).block, lacking, goes, known);
+            for block in leaving.map(UmBlock) {
+                if let Some(at) = known.residency.find(block) {
+                    self.leave(at, known, out);
+                }
+            }
         }
     }
 
@@ -89,11 +110,16 @@ impl Horizon {
         let residency = &known.residency;
         let free = known.fits.saturating_sub(residency.blocks_staying() + residency.blocks_coming());
         let few = Self::spare(known) + UNDER_WAY;
-        if free >= few || known.invalidate == Invalidate::No {
+        // What executes, or is to next, does not wait for places that are still to be left.
+        let now = free.saturating_sub(residency.blocks_leaving());
+        let front = ordinal(self.timeline.front());
+        let due = usize::try_from(self.timeline.births.highest_within(front, front, front)).unwrap_or(0);
+        let due = due.min(2 * UNDER_WAY);
+        if free >= few && now >= due || known.invalidate == Invalidate::No {
             return;
         }
         let Some((wanted, _)) = self.next_wanted() else { return };
-        let mut more = 2 * few - free;
+        let mut more = (2 * few).saturating_sub(free).max((due + Self::spare(known)).saturating_sub(now));
         while more > 0
             && let Some((_, at)) = self.last(Class::Dead, Class::DeadSaved).filter(|&(ticket, _)| ticket > wanted)
         {
@@ -126,6 +152,20 @@ impl Horizon {
     fn last(&self, one: Class, other: Class) -> Option<(Ticket, Handle)> {
         self.ranks.last(one).max(self.ranks.last(other))
     }
+}
+
+/// Up to so many blocks that lie together, one of which is this, and of the others each one goes.
+fn around(block: UmBlock, most: usize, goes: impl Fn(Handle) -> bool, known: &Known) -> Range<u64> {
+    let goes = |block| known.residency.find(UmBlock(block)).is_some_and(&goes);
+    let (mut first, mut end) = (block.0, block.0 + 1);
+    let is_full = |first, end| end - first >= most as u64;
+    while !is_full(first, end) && goes(end) {
+        end += 1;
+    }
+    while !is_full(first, end) && first > 0 && goes(first - 1) {
+        first -= 1;
+    }
+    first..end
 }
 
 /// As many, to be compared with fewer than none.
