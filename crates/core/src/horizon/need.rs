@@ -109,6 +109,11 @@ impl Need {
         self.words |= 1 << (run / 64);
     }
 
+    /// How many more places are taken from this launch on than just before it.
+    pub fn at(&self, at: Ordinal) -> i32 {
+        self.launches[place(at)]
+    }
+
     /// Brings the tree up to date.
     fn settle(&mut self) {
         if self.words == 0 {

@@ -26,6 +26,9 @@ const CALM: usize = 8;
 /// Most blocks on their way off the GPU of which the host has a copy.
 const QUICKLY: usize = 4 * UNDER_WAY;
 
+/// Most places of the dead that are asked for at a time because a launch waits for them.
+const GIVEN_UP: usize = 8 * UNDER_WAY;
+
 /// Who lies beside one that leaves goes along, in one call, though others that stay may be needed a little later: as many as are lacking, but these at least and at most, and needed sooner by no more than a quarter.
 const CALL: usize = BATCH as usize;
 const TOGETHER: usize = 2 * CALL;
@@ -107,15 +110,19 @@ impl Horizon {
 
     /// Asks for places of the dead, so that what comes next finds some.
     fn give_up(&mut self, known: &mut Known, out: &mut Commands) {
+        let is_instant = match known.invalidate {
+            Invalidate::No => return,
+            Invalidate::EvictFirst => false,
+            Invalidate::Discard => true,
+        };
         let residency = &known.residency;
         let free = known.fits.saturating_sub(residency.blocks_staying() + residency.blocks_coming());
         let few = Self::spare(known) + UNDER_WAY;
-        // What executes, or is to next, does not wait for places that are still to be left.
-        let now = free.saturating_sub(residency.blocks_leaving());
-        let front = ordinal(self.timeline.front());
-        let due = usize::try_from(self.timeline.births.highest_within(front, front, front)).unwrap_or(0);
-        let due = due.min(2 * UNDER_WAY);
-        if free >= few && now >= due || known.invalidate == Invalidate::No {
+        // What executes, or is to next, does not wait for places that others are still to leave with a copy.
+        let now = free.saturating_sub(residency.blocks_evicting());
+        let due = if is_instant { self.timeline.births.at(ordinal(self.timeline.front())) } else { 0 };
+        let due = usize::try_from(due).unwrap_or(0).min(GIVEN_UP);
+        if free >= few && now >= due {
             return;
         }
         let Some((wanted, _)) = self.next_wanted() else { return };
@@ -125,11 +132,11 @@ impl Horizon {
         {
             if invalidate::free_since(known.residency.get(at).block, known).is_none() {
                 known.residency.get_mut(at).listed = false;
-            } else if known.invalidate == Invalidate::Discard {
-                invalidate::discard(at, known, out);
-                more -= 1;
             } else {
-                evict::leave(at, Ask::PreEvict, known, out);
+                match is_instant {
+                    true => invalidate::discard(at, known, out),
+                    false => evict::leave(at, Ask::PreEvict, known, out),
+                }
                 more -= 1;
             }
             self.rank(at, known);
