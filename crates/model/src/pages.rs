@@ -37,13 +37,13 @@ impl PageMask {
     /// Whether there is no page.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0 == [0; 8]
+        self.0.iter().fold(0, |any, word| any | word) == 0
     }
 
     /// Whether all 512 pages are there.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.0 == [u64::MAX; 8]
+        self.0.iter().fold(u64::MAX, |all, word| all & word) == u64::MAX
     }
 
     /// Number of pages.
@@ -80,7 +80,7 @@ impl PageMask {
     /// Whether any page is in both.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+        self.0.iter().zip(&other.0).fold(0, |any, (a, b)| any | a & b) != 0
     }
 
     /// The lowest page, if any.

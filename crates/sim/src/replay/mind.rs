@@ -121,11 +121,22 @@ impl<T: Thinks> Mind<T> {
         }
     }
 
+    /// What it thinks counts.
+    fn thinking<R>(&mut self, think: impl FnOnce(&mut T, &mut Commands, &mut Queues) -> R) -> R {
+        let begun = Instant::now();
+        let thought = think(&mut self.thinks, &mut self.commands, &mut self.queues);
+        self.thought += begun.elapsed();
+        thought
+    }
+
     /// Tells it.
     pub(super) fn tell(&mut self, event: &Event<'_>) {
-        let begun = Instant::now();
-        self.thinks.on(event, &mut self.commands);
-        self.thought += begun.elapsed();
+        self.tell_all([*event]);
+    }
+
+    /// Tells it one after the other: to ask for the time costs as much as some events.
+    fn tell_all<'a>(&mut self, events: impl IntoIterator<Item = Event<'a>>) {
+        self.thinking(|thinks, out, _| events.into_iter().for_each(|event| thinks.on(&event, out)));
     }
 
     /// A PT block is handed out or taken back, everything up to `issued` being under way.
@@ -157,19 +168,17 @@ impl<T: Thinks> Mind<T> {
     pub(super) fn look(&mut self, memory: &mut UnifiedMemory, now: Nanos) {
         let mut notices = std::mem::take(&mut self.notices);
         memory.take_notices(now, &mut notices);
-        for notice in notices.drain(..) {
-            match notice {
-                Notice::GpuFault { block, pages, duplicates, access, batch, at, .. } => {
-                    let entries = pages.count() + duplicates;
-                    self.tell(&Event::Fault(Fault { block, batch, entries, write: access.write, at }));
-                }
-                Notice::Migration { range, from, to, cause, end, .. } => {
-                    let block = UmBlock::containing(range.start);
-                    self.tell(&Event::Migrated(Migration { block, bytes: range.len, from, to, cause, at: end }));
-                }
-                Notice::GpuFaultReplay { .. } => {}
+        self.tell_all(notices.drain(..).filter_map(|notice| match notice {
+            Notice::GpuFault { block, pages, duplicates, access, batch, at, .. } => {
+                let entries = pages.count() + duplicates;
+                Some(Event::Fault(Fault { block, batch, entries, write: access.write, at }))
             }
-        }
+            Notice::Migration { range, from, to, cause, end, .. } => {
+                let block = UmBlock::containing(range.start);
+                Some(Event::Migrated(Migration { block, bytes: range.len, from, to, cause, at: end }))
+            }
+            Notice::GpuFaultReplay { .. } => None,
+        }));
         self.notices = notices;
     }
 
@@ -205,12 +214,10 @@ impl<T: Thinks> Mind<T> {
             self.queues.moved(direction, block);
         }
         self.queues.done(direction);
-        for (block, ok) in job.moved {
-            self.tell(&match job.batch.lane {
-                Lane::Save => Event::Saved { block, ok },
-                _ => Event::MoveDone { block, to: place(direction), ok },
-            });
-        }
+        self.tell_all(job.moved.into_iter().map(|(block, ok)| match job.batch.lane {
+            Lane::Save => Event::Saved { block, ok },
+            _ => Event::MoveDone { block, to: place(direction), ok },
+        }));
         Ok(true)
     }
 
@@ -226,9 +233,7 @@ impl<T: Thinks> Mind<T> {
     ) -> Result<Option<LaunchSeq>, ReplayError> {
         loop {
             let free = usize::try_from(memory.room_on_device(GPU)).unwrap_or(usize::MAX);
-            let begun = Instant::now();
-            self.thinks.hand_over(&mut self.commands, &mut self.queues, free);
-            self.thought += begun.elapsed();
+            self.thinking(|thinks, out, queues| thinks.hand_over(out, queues, free));
             // What comes is taken first, as by the engine, and carried out last.
             let [inward, outward] = [Direction::In, Direction::Out].map(|direction| {
                 let idle = self.hands[direction as usize].job.is_none();
@@ -236,10 +241,7 @@ impl<T: Thinks> Mind<T> {
             });
             if inward.is_none() && outward.is_none() {
                 let moving = self.hands.iter().any(|hand| hand.job.is_some());
-                let begun = Instant::now();
-                let gate = self.thinks.gate(moving);
-                self.thought += begun.elapsed();
-                return Ok(gate);
+                return Ok(self.thinking(|thinks, _, _| thinks.gate(moving)));
             }
             for batch in [outward, inward].into_iter().flatten() {
                 self.begin(batch, memory, now, finished)?;
@@ -305,9 +307,8 @@ impl<T: Thinks> Mind<T> {
             handed_out.push((block, DiscardOutcome::HandedOut));
         }
         give_up(run_from, run, &mut done);
-        for (block, outcome) in outcomes.into_iter().chain(handed_out) {
-            self.tell(&Event::Discarded { block, outcome });
-        }
+        let all = outcomes.into_iter().chain(handed_out);
+        self.tell_all(all.map(|(block, outcome)| Event::Discarded { block, outcome }));
         done
     }
 
