@@ -164,7 +164,7 @@ fn who_executes_gets_places_of_the_dead_and_does_not_wait_for_those_who_leave() 
     tensor(&mut scene, 3000, 200);
     let leaving = scene.asked.iter().filter(|command| matches!(command, Command::Evict { .. })).count();
     let coming = scene.fetched();
-    assert!((leaving, coming.len()) > (40, 30), "{leaving} {coming:?}");
+    assert!(leaving > 40 && coming.len() > 30, "{leaving} {coming:?}");
     coming.into_iter().for_each(|block| scene.moved(block, 1, DEVICE));
     scene.done(scene.seq);
     // No place is free, though so many are about to be left.
