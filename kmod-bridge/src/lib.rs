@@ -25,7 +25,6 @@ pub mod version;
 pub use advise::{Advice, AdviseError};
 pub use attach::{Bridge, Gpu, Unavailable};
 pub use fault::{Notice, QueueBroken, QueueStats, QueueWatch, ToolsQueue};
-pub use fetch::Time;
 pub use leave::Stay;
 pub use migrate::{DiscardError, DiscardFailure, MigrateError, MigrateFailure, VaSpace};
 pub use raw::{Kernel, Linux, NOTICES};

@@ -3,11 +3,9 @@
 mod common;
 
 use common::{Fake, GPU1, SHAPES, Shape};
-use deepum_core::arrivals::Arrivals;
 use deepum_core::steps::Fetch;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place};
-use deepum_kmod_bridge::{Advice, DiscardFailure, MigrateFailure, Support, Time, Unavailable};
-use std::cell::{Cell, RefCell};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
+use deepum_kmod_bridge::{Advice, DiscardFailure, MigrateFailure, Support, Unavailable};
 
 #[test]
 fn every_shape_attaches_and_finds_the_address_space() {
@@ -129,24 +127,6 @@ fn migrations_go_where_they_are_told_and_failures_have_a_reason() {
     }
 }
 
-/// A clock that moves a microsecond with each look, and what was waited for by it.
-#[derive(Default)]
-struct Clock {
-    now: Cell<u64>,
-    naps: RefCell<Vec<u64>>,
-}
-
-impl Time for Clock {
-    fn now(&self) -> Option<Nanos> {
-        self.now.set(self.now.get() + 1000);
-        Some(Nanos(self.now.get()))
-    }
-    fn nap(&self, until: Nanos) {
-        self.naps.borrow_mut().push(until.0);
-        self.now.set(self.now.get().max(until.0));
-    }
-}
-
 #[test]
 fn what_is_fetched_is_asked_for_ahead_and_all_of_it_is_waited_for() {
     let base = 0x7f00_0020_0000;
@@ -155,22 +135,12 @@ fn what_is_fetched_is_asked_for_ahead_and_all_of_it_is_waited_for() {
     let space = bridge.va_space.unwrap();
     let fetch = |count: u64, fetch| {
         fake.state.lock().unwrap().migrations.clear();
-        let (arrivals, time) = (&mut Arrivals::default(), Clock::default());
-        space.fetch(AddrRange::new(DevAddr(base), Bytes(count << 21)), GPU1.id, (arrivals, &time), fetch).unwrap();
-        assert_eq!(
-            time.naps.borrow().is_empty(),
-            fetch != Fetch::Beside,
-            "before each call that waits, if anybody waits for that"
-        );
+        space.fetch(AddrRange::new(DevAddr(base), Bytes(count << 21)), GPU1.id, fetch).unwrap();
         let asked = std::mem::take(&mut fake.state.lock().unwrap().migrations);
         assert!(asked.iter().all(|call| call.2 == GPU1.uuid.0));
         asked.into_iter().map(|(base, length, _, flags, _)| ((base, length), flags == 1)).collect::<Vec<_>>()
     };
-    let calls = |count| {
-        let calls = fetch(count, Fetch::Alone);
-        assert_eq!(fetch(count, Fetch::Beside), calls);
-        calls
-    };
+    let calls = |count| fetch(count, Fetch::Filled);
     let (begun, waited) = (|n, count| (blocks(n, count), true), |n, count| (blocks(n, count), false));
     assert_eq!(calls(1), [begun(0, 1), waited(0, 1)]);
     assert_eq!(fetch(3, Fetch::Empty), [waited(0, 2), waited(2, 1)]);
@@ -185,11 +155,9 @@ fn what_is_fetched_is_asked_for_ahead_and_all_of_it_is_waited_for() {
     let mut fake = Fake::new(Shape::D580, "595.45.04");
     fake.refuse = Some((51, 0x51));
     let (_, bridge) = fake.open(64);
-    let (arrivals, range) = (&mut Arrivals::default(), AddrRange::new(DevAddr(base), Bytes::mib(32)));
-    let refused =
-        bridge.va_space.unwrap().fetch(range, GPU1.id, (arrivals, &Clock::default()), Fetch::Beside).unwrap_err();
+    let range = AddrRange::new(DevAddr(base), Bytes::mib(32));
+    let refused = bridge.va_space.unwrap().fetch(range, GPU1.id, Fetch::Filled).unwrap_err();
     assert!(matches!(refused.why, MigrateFailure::NoMemory));
-    assert_eq!(arrivals.ask_at(1), Nanos::ZERO, "nothing is under way");
 }
 
 #[test]

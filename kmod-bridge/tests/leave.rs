@@ -1,8 +1,7 @@
 //! Off the GPU by a range group, on the emulated device: its driver is written from the real one's side, and knows nothing of this package.
 
-use deepum_core::arrivals::Arrivals;
 use deepum_core::steps::Fetch;
-use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place, UmBlock};
 use deepum_emu_abi::forward::Node;
 use deepum_emu_device::config::Config;
 use deepum_emu_device::error::CuResult;
@@ -13,7 +12,7 @@ use deepum_emu_device::uvm::caller::FileKey;
 use deepum_emu_device::uvm::{Uvm, gpu_uuid, release};
 use deepum_emu_device::work::{Copy, Direction};
 use deepum_kmod_bridge::raw::Params;
-use deepum_kmod_bridge::{Bridge, DriverVersion, Gpu, Kernel, MigrateFailure, Time, Uuid, VaSpace};
+use deepum_kmod_bridge::{Bridge, DriverVersion, Gpu, Kernel, MigrateFailure, Uuid, VaSpace};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -165,18 +164,6 @@ fn a_range_leaves_unmapped_and_unchanged_and_comes_back() {
     }
 }
 
-/// Nobody tells the time.
-struct Timeless;
-
-impl Time for Timeless {
-    fn now(&self) -> Option<Nanos> {
-        None
-    }
-    fn nap(&self, until: Nanos) {
-        assert_eq!(until, Nanos::ZERO);
-    }
-}
-
 #[test]
 fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
     for branch in [535, 550, 560, 580, 595] {
@@ -185,8 +172,8 @@ fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
         for count in 1..=BLOCKS {
             program.space.leave(program.blocks(0, count), stay).unwrap();
             let blocks = program.blocks(0, count);
-            let fetch = [Fetch::Alone, Fetch::Beside, Fetch::Empty][(count % 3) as usize];
-            program.space.fetch(blocks, GPU, (&mut Arrivals::default(), &Timeless), fetch).unwrap();
+            let fetch = [Fetch::Filled, Fetch::Empty][(count % 2) as usize];
+            program.space.fetch(blocks, GPU, fetch).unwrap();
             assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5], "driver {branch}, {count} blocks");
         }
         assert!(program.intact(), "driver {branch}");

@@ -7,10 +7,8 @@
 //! Read in this order: [`event`] and [`command`] (everything that goes in and out), [`engine`], then along
 //! the pipeline: [`exec_id`], [`correlate`], [`predict`] (and [`chaining`], the paper's own), [`queues`]; [`policy`] puts them together. Who leaves
 //! the GPU is in [`evict`], and whose contents are given up in [`invalidate`]; blocks in two places are in [`copies`], and what all of it is for the driver in [`steps`]; [`trial`] finds out which of two ways off a GPU is faster, and
-//! [`arrivals`] when what was asked for will have come.
 #![forbid(unsafe_code)]
 
-pub mod arrivals;
 pub mod block_index;
 pub mod chaining;
 pub mod command;

@@ -278,7 +278,6 @@ impl Queues {
             return None;
         }
         let drops = self.waiting(Lane::Drop) > 0;
-        let beside = self.in_hand[direction.opposite() as usize].is_some();
         for &lane in self.lanes(direction) {
             let most = match lane {
                 Lane::Predicted => most.min(u32::try_from(self.room).unwrap_or(u32::MAX)),
@@ -293,7 +292,7 @@ impl Queues {
             }
             let Some((first, popped)) = self.pop(lane) else { continue };
             let (way, by) = (self.way(first, popped), popped.turn.0);
-            let mut batch = Batch { lane, way, first, count: 1, fetch: Fetch::Alone };
+            let mut batch = Batch { lane, way, first, count: 1, fetch: Fetch::Filled };
             let mut empty = u32::from(popped.empty);
             let joins = |queues: &Self, next: UmBlock| {
                 queues.waiting.get(&next).is_some_and(|&waiting| {
@@ -319,11 +318,9 @@ impl Queues {
                 empty += u32::from(taken.is_some_and(|taken| taken.empty));
                 (batch.first, batch.count) = (before, batch.count + 1);
             }
-            batch.fetch = match empty {
-                0 if beside => Fetch::Beside,
-                all if all == batch.count => Fetch::Empty,
-                _ => Fetch::Alone,
-            };
+            if empty == batch.count {
+                batch.fetch = Fetch::Empty;
+            }
             if lane == Lane::Predicted {
                 self.room -= batch.count as usize;
             }

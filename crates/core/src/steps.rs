@@ -63,10 +63,8 @@ pub enum Step {
 /// What is to be known of a fetch to make its calls.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Fetch {
-    /// Nothing.
-    Alone,
-    /// Something leaves meanwhile that waiting in the driver would hold up, all that comes has contents, and there is time enough to be waited for.
-    Beside,
+    /// Some of what comes may have contents.
+    Filled,
     /// Nothing that comes has contents: it is given its place, and no copy is worth a call that does not wait.
     Empty,
 }
@@ -96,7 +94,7 @@ pub fn comes(range: AddrRange, fetch: Fetch) -> impl Iterator<Item = Comes> {
         let earlier = n.checked_sub(AHEAD).map(|earlier| Comes::Await(piece(earlier)));
         let calls = match fetch {
             Fetch::Empty => [Some(Comes::Await(piece(n))), None],
-            Fetch::Alone | Fetch::Beside => [Some(Comes::Begin(piece(n))), earlier],
+            Fetch::Filled => [Some(Comes::Begin(piece(n))), earlier],
         };
         calls.into_iter().flatten()
     });
@@ -114,10 +112,8 @@ impl Batch {
     /// The calls. None for a discard, which is no matter of these.
     pub const fn steps(self) -> &'static [Step] {
         use Step::{Access, Duplicate, Leave, Prefer, ToDevice, ToHost};
-        const FETCH: Step = Step::Fetch(Fetch::Alone);
-        const BESIDE: Step = Step::Fetch(Fetch::Beside);
+        const FETCH: Step = Step::Fetch(Fetch::Filled);
         const PLACE: Step = Step::Fetch(Fetch::Empty);
-        let beside = matches!((self.fetch, self.lane), (Fetch::Beside, Lane::Predicted));
         match (self.lane, self.way) {
             (Lane::Discard, _) => &[],
             (Lane::Save, _) => &[Duplicate(true), ToHost],
@@ -128,11 +124,8 @@ impl Batch {
             // They are believed to be there.
             (Lane::Keep, Way::Move | Way::Keep) => &[ToDevice],
             (_, Way::Move | Way::Keep) if matches!(self.fetch, Fetch::Empty) => &[PLACE],
-            (_, Way::Move | Way::Keep) if beside => &[BESIDE],
             (_, Way::Move | Way::Keep) => &[FETCH],
-            (_, Way::Duplicated | Way::KeepOn) if beside => &[ToHost, BESIDE],
             (_, Way::Duplicated | Way::KeepOn) => &[ToHost, FETCH],
-            (_, Way::OwnAway) if beside => &[Duplicate(false), BESIDE],
             (_, Way::OwnAway) => &[Duplicate(false), FETCH],
             (_, Way::OwnThere) => {
                 &[Prefer(true), Duplicate(false), Prefer(false), ToDevice, Access(true), Access(false)]
@@ -159,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_comes_is_begun_in_pieces_and_waited_for_two_pieces_later() {
-        let calls = |blocks| calls(blocks, Fetch::Beside);
+        let calls = |blocks| calls(blocks, Fetch::Filled);
         assert_eq!(calls(1), [(true, 100, 1), (false, 100, 1)]);
         assert_eq!(calls(4), [(true, 100, 2), (true, 102, 2), (false, 100, 4)]);
         assert_eq!(

@@ -219,7 +219,7 @@ fn each_way_has_its_calls_and_what_fails_is_taken_to_have_two_copies() {
     assert_eq!(scene.engine.counters().bytes_spared, 0, "it was not saved");
     scene.say(Say::Own(1));
     let batch = world::pop(&mut scene.queues, 16).unwrap();
-    assert_eq!(batch.steps(), [Duplicate(false), Step::Fetch(Fetch::Alone)]);
+    assert_eq!(batch.steps(), [Duplicate(false), Step::Fetch(Fetch::Filled)]);
     scene.ends(batch, false);
     scene.say(Say::Own(1));
     let batch = world::pop(&mut scene.queues, 16).unwrap();

@@ -50,6 +50,7 @@ pub mod tables;
 pub mod threads;
 #[cfg(not(loom))]
 pub mod uvm_mover;
+pub mod work;
 pub mod world;
 
 use deepum_config::Config;

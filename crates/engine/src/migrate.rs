@@ -12,10 +12,11 @@
 //! left alone and reported as handed out.
 
 use crate::desk::{Desk, Job, Moved};
+use crate::work::Work;
 use deepum_core::event::{DiscardOutcome, Event};
 use deepum_core::queues::{Direction, Lane};
 use deepum_core::steps::{Fetch, Step};
-use deepum_core::units::{AddrRange, Bytes, DeviceId, Place, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, DiscardFailure, MigrateError, MigrateFailure};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,6 +52,11 @@ pub trait Mover: Send + Sync {
     /// # Errors
     /// [`DiscardError`]; part of the contents may be gone.
     fn discard(&self, range: AddrRange) -> Result<(), DiscardError>;
+
+    /// What the time is where it moves; nothing if nobody tells.
+    fn now(&self) -> Option<Nanos> {
+        None
+    }
 }
 
 /// Who has which block in hand; shared with whoever hands memory out.
@@ -136,6 +142,8 @@ pub struct Tools<'a> {
     pub hand_outs: &'a dyn HandOuts,
     /// What was said of failures.
     pub said: &'a Said,
+    /// What was done.
+    pub work: &'a Work,
 }
 
 impl fmt::Debug for Tools<'_> {
@@ -149,10 +157,13 @@ impl Tools<'_> {
     pub fn run(&self, direction: Direction, announce: impl Fn(), say: impl Fn(&str)) {
         let mut results = Vec::new();
         while let Some(job) = self.desk.next(direction) {
+            let begun = self.mover.now();
             let failure = match job.batch.lane {
                 Lane::Discard => self.discard(&job, &mut results).map(Failure::Discard),
                 _ => self.carry_out(&job, &mut results),
             };
+            let took = begun.and_then(|begun| Some(self.mover.now()?.saturating_sub(begun)));
+            self.work.add(job.batch, took.unwrap_or_default());
             self.desk.done(job, &results);
             announce();
             results.clear();

@@ -7,7 +7,6 @@
 
 use crate::sync::atomic::AtomicU32;
 use deepum_core::units::Nanos;
-use deepum_kmod_bridge::Time;
 use deepum_protocol::status::Pace;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
@@ -117,34 +116,13 @@ impl Clock {
     }
 }
 
-impl Time for Clock {
-    fn now(&self) -> Option<Nanos> {
+impl Clock {
+    /// Nothing if nobody tells the time.
+    pub(crate) fn now(&self) -> Option<Nanos> {
         match self {
             Self::Machine(since) => Some(Nanos(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX))),
             // SAFETY: takes nothing, and may be called from any thread.
             Self::Device(now) => now.map(|now| Nanos(unsafe { now() })).filter(|now| *now > Nanos::ZERO),
-        }
-    }
-
-    /// The last tenth of a millisecond the thread keeps its processor, as for [`nap`].
-    fn nap(&self, until: Nanos) {
-        const AWAKE: Nanos = Nanos(100_000);
-        static NAP: OnceLock<Option<Sleep>> = OnceLock::new();
-        if let Self::Machine(_) = self {
-            let left = || until.saturating_sub(self.now().unwrap_or(until));
-            if left() > AWAKE {
-                std::thread::sleep(Duration::from_nanos(left().saturating_sub(AWAKE).0));
-            }
-            while left() > Nanos::ZERO {
-                std::hint::spin_loop();
-            }
-            return;
-        }
-        // SAFETY: by the contract, what is exported under this name has this type.
-        let typed = |found| unsafe { std::mem::transmute::<*mut c_void, Sleep>(found) };
-        if let Some(nap) = NAP.get_or_init(|| export(c"deepumEmuNap").map(typed)) {
-            // SAFETY: takes a number, and may be called from any thread.
-            unsafe { nap(until.0) };
         }
     }
 }

@@ -7,7 +7,6 @@ use crate::sync::lock;
 use crate::threads::Running;
 use crate::world::{Gpu, World};
 use deepum_core::engine::Snapshot;
-use deepum_core::queues::Lane;
 use deepum_protocol::shared::{Mode, ShimCounter};
 use deepum_protocol::status::{
     Device, Invalidation, Prefetch, RingStatus, Source, State, Status, StreamProgress, Tables,
@@ -114,17 +113,10 @@ fn counters(running: &Running, world: &World) -> BTreeMap<String, u64> {
         ("tools_malformed", queue.malformed),
     ];
     all.extend(rest.map(|(name, value)| (name.to_owned(), value)));
-    for (lane, blocks) in running.desk.waiting() {
-        let name = match lane {
-            Lane::Discard => "waiting_discard",
-            Lane::Fault => "waiting_fault",
-            Lane::Drop => "waiting_drop",
-            Lane::Evict => "waiting_evict",
-            Lane::Save => "waiting_save",
-            Lane::Keep => "waiting_keep",
-            Lane::Predicted => "waiting_predicted",
-        };
-        all.insert(name.to_owned(), blocks as u64);
+    for (lane, waiting) in running.desk.waiting() {
+        let [batches, blocks, nanos] = running.work.of(lane);
+        let figures = [("waiting", waiting as u64), ("batches", batches), ("blocks", blocks), ("busy_ns", nanos)];
+        all.extend(figures.map(|(what, value)| (format!("{what}_{}", lane.name()), value)));
     }
     all
 }

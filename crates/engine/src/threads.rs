@@ -37,6 +37,7 @@ use crate::pending::{Pending, Token};
 use crate::sources::{Notices, Watch};
 use crate::sync::{Arc, Mutex, lock};
 use crate::tables::Keeper;
+use crate::work::Work;
 use crate::world::{Look, World};
 use crate::{Inputs, StartError};
 use deepum_core::queues::Direction;
@@ -126,6 +127,8 @@ pub struct Running {
     pub(crate) tables: OnceLock<Keeper>,
     ending: AtomicBool,
     said: Said,
+    /// What the movers did.
+    pub(crate) work: Work,
     pub(crate) say: fn(&str),
 }
 
@@ -162,6 +165,7 @@ impl Running {
             tables: OnceLock::new(),
             ending: AtomicBool::new(false),
             said: Said::default(),
+            work: Work::default(),
             say: inputs.say,
         })
     }
@@ -225,7 +229,7 @@ impl Running {
 
     /// The migrate and the evict thread.
     fn migrate(&self, direction: Direction, mover: &dyn Mover, hand_outs: &dyn HandOuts) {
-        let tools = Tools { desk: &self.desk, mover, hand_outs, said: &self.said };
+        let tools = Tools { desk: &self.desk, mover, hand_outs, said: &self.said, work: &self.work };
         tools.run(
             direction,
             || self.look_soon(),

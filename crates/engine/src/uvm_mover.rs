@@ -1,16 +1,15 @@
-//! The driver's own calls, as the moving threads make them: which way blocks leave, and when those that come are asked for.
+//! The driver's own calls, as the moving threads make them, and which way blocks leave.
 //!
-//! Here meet what the core knows of both ([`Trial`], [`Arrivals`]), the clock of this world, and the requests (`deepum-kmod-bridge`).
+//! Here meet what the core knows of that ([`Trial`]), the clock of this world, and the requests (`deepum-kmod-bridge`).
 
 use crate::migrate::Mover;
 use crate::pace::Clock;
 use crate::sync::{Mutex, lock};
 use deepum_config::Leave;
-use deepum_core::arrivals::Arrivals;
 use deepum_core::steps::Fetch;
 use deepum_core::trial::Trial;
-use deepum_core::units::{AddrRange, DeviceId, Place, UmBlock};
-use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, Stay, Time, VaSpace};
+use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
+use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, Stay, VaSpace};
 use deepum_protocol::ring::Ring;
 use deepum_protocol::status::Pace;
 use std::sync::{Arc, OnceLock};
@@ -23,9 +22,7 @@ pub struct UvmMover {
     ring: Ring<'static>,
     /// How blocks had better leave.
     trial: Mutex<Trial>,
-    /// When they come.
-    arrivals: Mutex<Arrivals>,
-    /// What either takes is measured by this.
+    /// What that takes is measured by this.
     clock: Clock,
     /// How they leave unmapped, if the driver has that; asked at the first.
     stay: OnceLock<Result<Stay, String>>,
@@ -43,15 +40,7 @@ impl UvmMover {
         };
         // Who did not ask for it misses nothing that was promised.
         let say = (leave == Leave::Unmapped).then_some(say);
-        Self {
-            space,
-            ring,
-            trial: Mutex::new(trial),
-            arrivals: Mutex::default(),
-            clock: Clock::of(pace),
-            stay: OnceLock::new(),
-            say,
-        }
+        Self { space, ring, trial: Mutex::new(trial), clock: Clock::of(pace), stay: OnceLock::new(), say }
     }
 
     /// Nothing if it is not to leave unmapped.
@@ -88,7 +77,7 @@ impl Mover for UvmMover {
         self.space.migrate(range, to)
     }
     fn fetch(&self, range: AddrRange, to: DeviceId, fetch: Fetch) -> Result<(), MigrateError> {
-        self.space.fetch(range, to, (&mut lock(&self.arrivals), &self.clock), fetch)
+        self.space.fetch(range, to, fetch)
     }
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
         let begun = self.clock.now();
@@ -107,5 +96,8 @@ impl Mover for UvmMover {
     }
     fn discard(&self, range: AddrRange) -> Result<(), DiscardError> {
         self.space.discard(range)
+    }
+    fn now(&self) -> Option<Nanos> {
+        self.clock.now()
     }
 }

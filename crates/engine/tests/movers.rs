@@ -6,15 +6,16 @@ use common::{Device, GPU, Hands, Shop, block, until};
 use deepum_core::command::{Command, Why};
 use deepum_core::event::DiscardOutcome::{self, Done, Failed, HandedOut};
 use deepum_core::event::Event;
-use deepum_core::queues::Direction;
+use deepum_core::queues::{Direction, Lane};
 use deepum_core::steps::Fetch;
-use deepum_core::units::{AddrRange, Bytes, DeviceId, Place, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 use deepum_engine::desk::{Desk, Moved};
 use deepum_engine::migrate::{HandOuts, Mover, Said, Tools};
+use deepum_engine::work::Work;
 use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, MigrateError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 fn range(first: u64, blocks: u64) -> AddrRange {
     AddrRange::new(block(first).start(), Bytes(UmBlock::SIZE.get() * blocks))
@@ -36,7 +37,7 @@ fn discard(n: u64) -> Command {
 fn movers(device: &Arc<Device>, shop: &Shop, f: impl FnOnce(&Desk)) {
     let desk = Desk::new(Arc::default(), &[GPU], false);
     let hands = Hands(Arc::clone(device));
-    let tools = Tools { desk: &desk, mover: &hands, hand_outs: shop, said: &Said::default() };
+    let tools = Tools { desk: &desk, mover: &hands, hand_outs: shop, said: &Said::default(), work: &Work::default() };
     std::thread::scope(|scope| {
         for direction in Direction::ALL {
             let tools = &tools;
@@ -187,7 +188,8 @@ fn blocks_are_marked_during_the_call_and_a_panic_leaves_no_mark() {
     let shop = Shop::default();
     let desk = Desk::new(Arc::default(), &[GPU], false);
     ask(&desk, &[1, 2].map(discard));
-    let tools = Tools { desk: &desk, mover: &Witness(&shop), hand_outs: &shop, said: &Said::default() };
+    let tools =
+        Tools { desk: &desk, mover: &Witness(&shop), hand_outs: &shop, said: &Said::default(), work: &Work::default() };
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let panic = catch_unwind(AssertUnwindSafe(|| tools.run(Direction::Out, || {}, |_| {}))).unwrap_err();
@@ -195,4 +197,55 @@ fn blocks_are_marked_during_the_call_and_a_panic_leaves_no_mark() {
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"planted panic"));
     assert!(shop.discarding.lock().unwrap().is_empty());
     assert!(shop.begin_discard(block(1)));
+}
+
+/// Every call takes a microsecond more than the one before.
+#[derive(Default)]
+struct Slower(AtomicU64, AtomicU64);
+
+impl Slower {
+    fn call(&self) {
+        self.0.fetch_add(self.1.fetch_add(1000, Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl Mover for Slower {
+    fn migrate(&self, _: AddrRange, _: Place) -> Result<(), MigrateError> {
+        unreachable!("nothing has two copies")
+    }
+    fn leave(&self, _: AddrRange) -> Result<(), MigrateError> {
+        self.call();
+        Ok(())
+    }
+    fn fetch(&self, _: AddrRange, _: DeviceId, _: Fetch) -> Result<(), MigrateError> {
+        unreachable!("this is the way out")
+    }
+    fn advise(&self, _: AddrRange, _: Advice) -> Result<(), AdviseError> {
+        unreachable!("nothing has two copies")
+    }
+    fn discard(&self, _: AddrRange) -> Result<(), DiscardError> {
+        self.call();
+        Ok(())
+    }
+    fn now(&self) -> Option<Nanos> {
+        Some(Nanos(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+#[test]
+fn what_is_done_is_counted_and_timed_by_lane() {
+    let (desk, shop, work) = (Desk::new(Arc::default(), &[GPU], false), Shop::default(), Work::default());
+    // Three calls, of 0, 1 and 2 us: two blocks in a row, one alone, and three that leave.
+    ask(&desk, &[1, 2, 4].map(discard));
+    ask(&desk, &[11, 12, 13].map(evict));
+    let slower = Slower::default();
+    let tools = Tools { desk: &desk, mover: &slower, hand_outs: &shop, said: &Said::default(), work: &work };
+    std::thread::scope(|scope| {
+        scope.spawn(|| tools.run(Direction::Out, || {}, |_| {}));
+        outcomes(&desk, 6);
+        desk.close();
+    });
+    assert_eq!(work.of(Lane::Discard), [2, 3, 1000]);
+    assert_eq!(work.of(Lane::Evict), [1, 3, 2000]);
+    assert_eq!(work.of(Lane::Predicted), [0; 3]);
 }

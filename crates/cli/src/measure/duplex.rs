@@ -4,7 +4,6 @@ use super::link::gb_s;
 use super::row::Rows;
 use super::world::{GPU, ON_GPU, World, pieces};
 use anyhow::Result;
-use deepum_core::arrivals::Arrivals;
 use deepum_core::steps::Fetch;
 use deepum_core::units::{AddrRange, Bytes, Nanos};
 use deepum_kmod_bridge::{MigrateError, Stay};
@@ -15,12 +14,10 @@ const BLOCKS: u64 = 128;
 const TRIES: usize = 5;
 
 /// A call that brings blocks in.
-type Comes = fn(&World, AddrRange, &mut Arrivals) -> Result<(), MigrateError>;
+type Comes = fn(&World, AddrRange) -> Result<(), MigrateError>;
 
-const WAITS: Comes = |world, range, _| world.space.migrate(range, ON_GPU);
-const FETCH: Comes = |world, range, arrivals| world.space.fetch(range, GPU, (arrivals, world), Fetch::Beside);
-/// The same while nothing leaves.
-const ALONE: Comes = |world, range, arrivals| world.space.fetch(range, GPU, (arrivals, world), Fetch::Alone);
+const WAITS: Comes = |world, range| world.space.migrate(range, ON_GPU);
+const FETCH: Comes = |world, range| world.space.fetch(range, GPU, Fetch::Filled);
 
 pub fn measure(world: &World, rows: &mut Rows, stay: Stay) -> Result<()> {
     let (mut one, mut other) = (world.managed(BLOCKS)?, world.managed(BLOCKS)?);
@@ -29,11 +26,10 @@ pub fn measure(world: &World, rows: &mut Rows, stay: Stay) -> Result<()> {
         world.fill(memory.range, 1)?;
         leave(memory.range)?;
     }
-    let arrivals = &mut Arrivals::default();
     for (blocks, name) in [(1, "fetch_2mib_gb_s"), (4, "fetch_8mib_gb_s"), (16, "fetch_32mib_gb_s")] {
         let mut tries = Vec::new();
         for _ in 0..TRIES {
-            let time = world.time(|| one.pieces(blocks).try_for_each(|piece| ALONE(world, piece, arrivals)))?;
+            let time = world.time(|| one.pieces(blocks).try_for_each(|piece| FETCH(world, piece)))?;
             tries.push(gb_s(one.range.len, time));
             leave(one.range)?;
         }
@@ -50,7 +46,7 @@ pub fn measure(world: &World, rows: &mut Rows, stay: Stay) -> Result<()> {
     ] {
         let (mut left, mut came) = (Vec::new(), Vec::new());
         for _ in 0..TRIES {
-            let both = at_once(world, (one.range, blocks, stay), (other.range, comes), arrivals)?;
+            let both = at_once(world, (one.range, blocks, stay), (other.range, comes))?;
             left.push(both.0);
             came.push(both.1);
             leave(one.range)?;
@@ -68,7 +64,6 @@ fn at_once(
     world: &World,
     (out, blocks, stay): (AddrRange, u64, Stay),
     (back, comes): (AddrRange, Comes),
-    arrivals: &mut Arrivals,
 ) -> Result<(f64, f64)> {
     let (left, came, over, end) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
     // Whether it is over, now that a piece has moved.
@@ -91,7 +86,7 @@ fn at_once(
             Ok::<_, MigrateError>(())
         });
         for piece in pieces(back, 16) {
-            comes(world, piece, arrivals)?;
+            comes(world, piece)?;
             if moved(&came, piece.len, back.len) {
                 break;
             }

@@ -5,7 +5,7 @@
 use crate::cuda::{Cuda, Failed, call};
 use anyhow::{Context, Result, bail};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
-use deepum_kmod_bridge::{Bridge, Gpu, Linux, NOTICES, Support, Time, ToolsQueue, Uuid, VaSpace};
+use deepum_kmod_bridge::{Bridge, Gpu, Linux, NOTICES, Support, ToolsQueue, Uuid, VaSpace};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
@@ -22,7 +22,6 @@ pub struct World {
     pub queue: Result<ToolsQueue, String>,
     /// The emulated device's clock, where that is it.
     virtual_time: Option<unsafe extern "C" fn() -> u64>,
-    virtual_sleep: Option<unsafe extern "C" fn(u64)>,
 }
 
 impl World {
@@ -42,8 +41,6 @@ impl World {
         call!(cuda, cuCtxSetCurrent(context => *mut c_void))?;
         // SAFETY: of this type where it exists (ARCHITECTURE.md, section 7).
         let virtual_time = unsafe { cuda.get("deepumEmuTime") }.ok().map(|function| *function);
-        // SAFETY: as above.
-        let virtual_sleep = unsafe { cuda.get("deepumEmuSleep") }.ok().map(|function| *function);
         let Bridge { support, queue, va_space } =
             Bridge::open(Arc::new(Linux), &[Gpu { id: GPU, uuid: Uuid(uuid) }], NOTICES);
         Ok(Self {
@@ -53,7 +50,6 @@ impl World {
             space: va_space.context("nothing can be measured")?,
             queue: queue.map_err(|why| why.to_string()),
             virtual_time,
-            virtual_sleep,
             cuda,
         })
     }
@@ -115,24 +111,6 @@ impl World {
             call!(self.cuda, cuMemcpyDtoH_v2(out.as_mut_ptr() => *mut u8, at => u64, 64 => usize))?;
         }
         Ok(ends)
-    }
-}
-
-impl Time for World {
-    fn now(&self) -> Option<Nanos> {
-        Some(Self::now(self))
-    }
-    /// Keeps its processor: a sleep ends late.
-    fn nap(&self, until: Nanos) {
-        while let left = until.saturating_sub(Self::now(self))
-            && left > Nanos::ZERO
-        {
-            match self.virtual_sleep {
-                // SAFETY: takes a number, and may be called from any thread.
-                Some(sleep) => unsafe { sleep(left.0) },
-                None => std::hint::spin_loop(),
-            }
-        }
     }
 }
 

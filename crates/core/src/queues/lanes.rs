@@ -27,6 +27,19 @@ impl Lane {
     pub const ALL: [Self; 7] =
         [Self::Discard, Self::Drop, Self::Evict, Self::Save, Self::Fault, Self::Keep, Self::Predicted];
 
+    /// As in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Discard => "discard",
+            Self::Drop => "drop",
+            Self::Evict => "evict",
+            Self::Save => "save",
+            Self::Fault => "fault",
+            Self::Keep => "keep",
+            Self::Predicted => "predicted",
+        }
+    }
+
     /// Which way it goes.
     pub const fn direction(self) -> Direction {
         match self {

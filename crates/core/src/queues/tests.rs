@@ -221,24 +221,22 @@ fn the_way_in_stands_still_for_a_drop_unless_the_gpu_waits_for_a_fault() {
 fn what_is_believed_to_be_there_is_asked_for_by_a_call_that_waits() {
     let mut queues = Queues::default();
     let kept = Command::Fetch { block: UmBlock(1), why: Why::Keep };
-    let fetch = [Step::Fetch(Fetch::Alone)];
+    let fetch = [Step::Fetch(Fetch::Filled)];
     for (command, steps) in [(fault(1), fetch), (predicted(1, 1), fetch), (kept, [Step::ToDevice])] {
         queues.push(command);
         assert_eq!(queues.pop_batch(Direction::In, 16).unwrap().steps(), steps);
         queues.done(Direction::In);
     }
-    queues.push(evict(7));
-    queues.pop_batch(Direction::Out, 16);
     let populate = |n| Command::Fetch { block: UmBlock(n), why: Why::Populate { by: LaunchSeq(1) } };
     for (commands, fetch) in [
-        ([predicted(1, 1), predicted(2, 1)], Fetch::Beside),
-        ([predicted(1, 1), populate(2)], Fetch::Alone),
+        ([predicted(1, 1), predicted(2, 1)], Fetch::Filled),
+        ([predicted(1, 1), populate(2)], Fetch::Filled),
         ([populate(1), populate(2)], Fetch::Empty),
-        ([fault(1), fault(2)], Fetch::Alone),
+        ([fault(1), fault(2)], Fetch::Filled),
     ] {
         push_all(&mut queues, &commands);
         let batch = queues.pop_batch(Direction::In, 16).unwrap();
-        assert_eq!((batch.count, batch.steps()), (2, &[Step::Fetch(fetch)][..]), "7 leaves");
+        assert_eq!((batch.count, batch.steps()), (2, &[Step::Fetch(fetch)][..]));
         queues.done(Direction::In);
     }
 }

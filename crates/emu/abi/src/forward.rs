@@ -34,9 +34,6 @@ pub const POLL: u64 = u64::MAX;
 /// A request number that asks for the device's clock: eight bytes of virtual nanoseconds, written to the argument.
 pub const NOW: u64 = u64::MAX - 1;
 
-/// A request number that asks to be answered when the device's clock has come to the time that its parameter tells likewise.
-pub const NAP: u64 = u64::MAX - 2;
-
 const NAMES: [(&[u8], Node); 2] =
     [(b"\0deepum-emu/nvidia-uvm/", Node::Uvm), (b"\0deepum-emu/nvidia-uvm-tools/", Node::Tools)];
 

@@ -157,17 +157,6 @@ pub extern "C" fn deepumEmuKnown(bytes: u64) {
     guarded((), || known_next(Bytes(bytes)));
 }
 
-/// The engine's thread that moves what comes does nothing until the device's clock has come there.
-#[unsafe(no_mangle)]
-#[allow(non_snake_case, reason = "exported name")]
-pub extern "C" fn deepumEmuNap(until: u64) {
-    guarded((), || {
-        if let Ok(machine) = machine() {
-            machine.nap(Nanos(until));
-        }
-    });
-}
-
 /// The device's clock in virtual nanoseconds, which is not the host's; 0 without a device.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "exported name")]

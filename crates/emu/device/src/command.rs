@@ -4,7 +4,7 @@
 //! reaction time; if it is synchronous, the thread is held until virtual time has reached its end ([`crate::hands`]). A
 //! synchronous command of the program itself lets time pass until then.
 
-use deepum_core::units::{AddrRange, Nanos, Place};
+use deepum_core::units::{AddrRange, Place};
 use deepum_model::{Advice, Group};
 
 use crate::error::CuResult;
@@ -28,12 +28,6 @@ impl Machine {
     /// As [`Self::migrate`].
     pub fn migrate_members(&self, range: AddrRange, to: Place, wait: bool) -> CuResult<Outcome> {
         self.command(Order::Migrate(range, to), wait)
-    }
-
-    /// Keeps the engine's thread that moves what comes until then.
-    pub fn nap(&self, until: Nanos) {
-        // A machine that ends keeps nobody.
-        let _ = self.command(Order::Nap(until), true);
     }
 
     /// A policy of the blocks of `range`.

@@ -11,7 +11,7 @@
 //! program may be waiting for the end of a discard outside every call of ours (a block that is handed out again), and virtual
 //! time, which only its calls move, would stand still for ever.
 //!
-//! A call that does not wait returns when all is ordered, as a driver's does. A *nap* is no call of the driver: the thread that moves what comes waits for the device's clock.
+//! A call that does not wait returns when all is ordered, as a driver's does.
 //!
 //! While the device does not stand still (an engine that has just started) nothing would come to carry a command out later, so it
 //! is carried out at once.
@@ -52,8 +52,6 @@ pub enum Order {
     Join(AddrRange, Group),
     /// The second half of `UVM_PREVENT_MIGRATION_RANGE_GROUPS`.
     Gather(Group),
-    /// Nothing, until then: the thread that moves what comes waits for that outside of the driver.
-    Nap(Nanos),
 }
 
 impl Order {
@@ -62,7 +60,7 @@ impl Order {
     #[must_use]
     pub const fn hand(self) -> Hand {
         match self {
-            Self::Migrate(_, Place::Device(_)) | Self::Nap(_) => Hand::In,
+            Self::Migrate(_, Place::Device(_)) => Hand::In,
             Self::Migrate(_, Place::Host) | Self::Discard(..) | Self::Advise(..) | Self::Join(..) | Self::Gather(_) => {
                 Hand::Out
             }
@@ -74,7 +72,7 @@ impl Order {
             Self::Migrate(range, _) | Self::Discard(range, _) | Self::Advise(range, _) | Self::Join(range, _) => {
                 range.start
             }
-            Self::Gather(_) | Self::Nap(_) => DevAddr(0),
+            Self::Gather(_) => DevAddr(0),
         }
     }
     /// Whether the driver tells of all moves that are over before such a request returns, if it is waited for.
@@ -171,7 +169,6 @@ impl State {
             Order::Advise(range, advice) => self.memory.advise(range, advice, at).map(at_once),
             Order::Join(range, group) => self.memory.join(range, group, at),
             Order::Gather(group) => self.memory.gather(group, at),
-            Order::Nap(until) => Ok(at_once(at.max(until))),
         };
         // Also what failed half-way has moved bytes.
         self.settle_bytes(machine.config.data);

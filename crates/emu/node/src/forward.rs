@@ -3,7 +3,7 @@
 //! Each thread keeps a *line* to each of the few files it makes requests on; see [`deepum_emu_abi::forward`]. If the program that
 //! has the device ends, its lines end, and requests fail with `ENODEV`.
 
-use deepum_emu_abi::forward::{CONNECT, NAP, NOW, PARAMS, REPLY, Reply, Request};
+use deepum_emu_abi::forward::{CONNECT, NOW, PARAMS, REPLY, Reply, Request};
 use std::cell::RefCell;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::mem::{MaybeUninit, zeroed};
@@ -55,13 +55,6 @@ pub(crate) fn now() -> u64 {
     let mut now = 0u64;
     // SAFETY: the answer is eight bytes for a word of ours.
     if unsafe { ask_again(NOW, (&raw mut now).cast()) } { now } else { 0 }
-}
-
-/// Until that clock has come there.
-pub(crate) fn nap(until: u64) {
-    let mut until = until;
-    // SAFETY: nothing is written.
-    unsafe { ask_again(NAP, (&raw mut until).cast()) };
 }
 
 /// Asks the device that this process last made a request to; whether it did what it was asked for.

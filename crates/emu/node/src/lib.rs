@@ -177,13 +177,6 @@ interpose! {
             .map(|f| f(dir, p, flags, mask, out)));
 }
 
-/// The calling thread does nothing until that clock has come there.
-#[unsafe(no_mangle)]
-#[allow(non_snake_case, reason = "exported name")]
-pub extern "C" fn deepumEmuNap(until: u64) {
-    forward::nap(until);
-}
-
 /// The clock of the device that this process last made a request to, where that is in another one: as the stand-in `libcuda.so.1` tells it there.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "exported name")]

@@ -4,9 +4,8 @@
 
 use super::ReplayError;
 use super::mind::GPU;
-use deepum_core::arrivals::Arrivals;
 use deepum_core::queues::{Batch, Lane};
-use deepum_core::steps::{Comes, Fetch, Step, comes};
+use deepum_core::steps::{Comes, Step, comes};
 use deepum_core::units::{AddrRange, Nanos, Place, UmBlock};
 use deepum_model::{Advice, Group, ModelError, UnifiedMemory};
 use std::collections::VecDeque;
@@ -34,8 +33,6 @@ enum Call {
     Migrate(Place),
     /// Onto the GPU, by one that does not wait.
     Begin,
-    /// No call yet: what was begun is on its way.
-    Nap,
     Advise(Advice),
     /// Into the group that stays where it is preferred.
     Stay,
@@ -62,12 +59,10 @@ fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
         }
         Step::Fetch(fetch) => comes(blocks, fetch)
             .map(|comes| match comes {
-                Comes::Begin(range) => (range, [Some(Call::Begin), None]),
-                Comes::Await(range) => {
-                    (range, [(fetch == Fetch::Beside).then_some(Call::Nap), Some(Call::Migrate(device))])
-                }
+                Comes::Begin(range) => (range, Call::Begin),
+                Comes::Await(range) => (range, Call::Migrate(device)),
             })
-            .flat_map(|(range, calls)| calls.into_iter().flatten().map(move |call| Asked { call, range, step, blocks }))
+            .map(|(range, call)| Asked { call, range, step, blocks })
             .collect(),
         Step::Leave | Step::ToHost => whole(&[Call::Migrate(Place::Host)]),
         Step::ToDevice => whole(&[Call::Migrate(device)]),
@@ -91,18 +86,13 @@ impl Job {
     }
 
     /// Makes the next call. What fails for several blocks is done again for each: part of it may be freed, and the rest is still wanted.
-    pub(super) fn step(
-        &mut self,
-        memory: &mut UnifiedMemory,
-        arrivals: &mut Arrivals,
-        start: Nanos,
-    ) -> Result<(), ReplayError> {
+    pub(super) fn step(&mut self, memory: &mut UnifiedMemory, start: Nanos) -> Result<(), ReplayError> {
         self.done = start;
         while let Some(asked) = self.calls.pop_front() {
             let Asked { step, blocks, .. } = asked;
             let failed = |block: UmBlock| self.moved.iter().any(|&(moved, ok)| moved == block && !ok);
             let is_whole = !blocks.blocks().any(failed);
-            let done = if is_whole { self.call(asked, memory, arrivals)? } else { None };
+            let done = if is_whole { self.call(asked, memory)? } else { None };
             if let Some(done) = done {
                 self.done = done;
                 return Ok(());
@@ -121,28 +111,14 @@ impl Job {
     }
 
     /// When it returns, unless it fails.
-    fn call(
-        &self,
-        asked: Asked,
-        memory: &mut UnifiedMemory,
-        arrivals: &mut Arrivals,
-    ) -> Result<Option<Nanos>, ReplayError> {
-        let Asked { call, range, step, .. } = asked;
-        let blocks = range.len.0 / UmBlock::SIZE.0;
+    fn call(&self, asked: Asked, memory: &mut UnifiedMemory) -> Result<Option<Nanos>, ReplayError> {
+        let Asked { call, range, .. } = asked;
         let done = match call {
             Call::Migrate(to) => memory.migrate(range, to, self.done).map(|migrated| migrated.done),
             Call::Begin => memory.begin(range, Place::Device(GPU), self.done).map(|migrated| migrated.ordered),
-            Call::Nap => Ok(self.done.max(arrivals.ask_at(blocks))),
             Call::Advise(advice) => memory.advise(range, advice, self.done),
             Call::Stay => memory.join(range, self.stay, self.done).map(|migrated| migrated.done),
         };
-        if let Ok(done) = done {
-            match (step, call) {
-                (Step::Fetch(Fetch::Beside), Call::Begin) => arrivals.begun(blocks, done),
-                (Step::Fetch(Fetch::Beside), Call::Migrate(_)) => arrivals.there(blocks, done),
-                _ => {}
-            }
-        }
         match done {
             // What does not leave need not be saved.
             Err(ModelError::OutOfMemory { place: place @ Place::Host, .. }) if self.batch.lane != Lane::Save => {

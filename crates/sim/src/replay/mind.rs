@@ -9,7 +9,6 @@
 
 use super::ReplayError;
 use super::job::Job;
-use deepum_core::arrivals::Arrivals;
 use deepum_core::command::Commands;
 use deepum_core::engine::Engine;
 use deepum_core::event::{DiscardOutcome, Event, Fault, Migration};
@@ -75,9 +74,8 @@ pub(super) struct Mind<T> {
     hands: [Hand; 2],
     held: HashMap<UmBlock, Held>,
     notices: Vec<Notice>,
-    /// How blocks had better leave, and when they come.
+    /// How blocks had better leave.
     trial: Trial,
-    arrivals: Arrivals,
     /// What leaves unmapped passes through it; made for the first that does.
     stay: Option<Group>,
     /// Real time that thinking took.
@@ -115,7 +113,6 @@ impl<T: Thinks> Mind<T> {
             held: HashMap::new(),
             notices: Vec::new(),
             trial: Trial::default(),
-            arrivals: Arrivals::default(),
             stay: None,
             thought: Duration::ZERO,
         }
@@ -202,7 +199,7 @@ impl<T: Thinks> Mind<T> {
         hand.let_go = Some(now);
         let Some(mut job) = hand.job.take() else { return Ok(false) };
         if !job.is_over() {
-            job.step(memory, &mut self.arrivals, now)?;
+            job.step(memory, now)?;
             hand.job = Some(job);
             return Ok(false);
         }
@@ -275,7 +272,7 @@ impl<T: Thinks> Mind<T> {
         });
         let unmapped = self.trial.is_unmapped();
         let mut job = Job::new(batch, stay, unmapped, start);
-        job.step(memory, &mut self.arrivals, start)?;
+        job.step(memory, start)?;
         self.hands[direction as usize].job = Some(job);
         Ok(())
     }

@@ -45,9 +45,6 @@ impl Backend for Machine {
     fn now(&self) -> Nanos {
         self.look(|state| Ok(state.now)).unwrap_or(Nanos::ZERO)
     }
-    fn nap(&self, until: Nanos) {
-        self.nap(until);
-    }
     fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
         match self.migrate_members(range, to, wait).map_err(status)? {
             Outcome::Done => Ok(()),

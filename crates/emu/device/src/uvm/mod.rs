@@ -59,8 +59,6 @@ pub use sys::NvStatus;
 pub trait Backend {
     /// The device's clock.
     fn now(&self) -> Nanos;
-    /// Keeps the thread that moves what comes until then.
-    fn nap(&self, until: Nanos);
     /// `UVM_MIGRATE` of whole pages; `wait` until the copies are done.
     ///
     /// # Errors

@@ -19,8 +19,7 @@ use super::caller::{Caller, FileKey, Pinned};
 use super::peer::Peer;
 use super::{Backend, NvStatus, Uvm};
 use crate::say;
-use deepum_core::units::Nanos;
-use deepum_emu_abi::forward::{CONNECT, NAP, NOW, PARAMS, POLL, REPLY, Reply, Request};
+use deepum_emu_abi::forward::{CONNECT, NOW, PARAMS, POLL, REPLY, Reply, Request};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -245,11 +244,6 @@ fn answer(
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         if request.number == POLL {
             return i32::from(uvm.poll(key));
-        }
-        if request.number == NAP {
-            let Some(until) = params.first_chunk() else { return -libc::EFAULT };
-            backend.nap(Nanos(u64::from_le_bytes(*until)));
-            return 0;
         }
         if request.number == NOW {
             let told = Reply::write(reply, request.argument, &backend.now().0.to_le_bytes());

@@ -28,9 +28,6 @@ impl Backend for Moves {
     fn now(&self) -> Nanos {
         Nanos(0x0102_0304_0506)
     }
-    fn nap(&self, until: Nanos) {
-        self.0.lock().unwrap().push(format!("nap {:x}", until.0));
-    }
     fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
         self.0.lock().unwrap().push(format!("migrate {:x?}+{:x} {to:?} {wait}", range.start, range.len.0));
         if range.start.0 == 0x1000 { Err(NvStatus::NO_MEMORY) } else { Ok(()) }

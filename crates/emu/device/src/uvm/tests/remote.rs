@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::uvm::remote;
-use deepum_emu_abi::forward::{CONNECT, NAP, NOW, POLL, REPLY, Reply, Request};
+use deepum_emu_abi::forward::{CONNECT, NOW, POLL, REPLY, Reply, Request};
 use std::sync::Condvar;
 use std::time::Duration;
 
@@ -18,9 +18,6 @@ struct Slow {
 impl Backend for Slow {
     fn now(&self) -> Nanos {
         self.moves.now()
-    }
-    fn nap(&self, until: Nanos) {
-        self.moves.nap(until);
     }
     fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
         self.served.lock().unwrap().push(remote::serves());
@@ -122,13 +119,10 @@ fn migrate(block: u64) -> [u8; PARAMS] {
 }
 
 #[test]
-fn the_devices_clock_is_told_and_waited_for_elsewhere() {
-    let (world, slow) = world(580);
+fn the_devices_clock_is_told_elsewhere() {
+    let (world, _) = world(580);
     let line = connect(&world.space);
     assert_eq!(ask(&line, NOW, 0x5000, &[]), (0, vec![(0x5000, 0x0102_0304_0506u64.to_le_bytes().to_vec())]));
-    assert_eq!(ask(&line, NAP, 0x5000, &0x1234u64.to_le_bytes()), (0, vec![]));
-    assert_eq!(*slow.moves.0.lock().unwrap(), ["nap 1234"]);
-    assert_eq!(ask(&line, NAP, 0x5000, &[1; 7]), (-libc::EFAULT, vec![]), "no time");
 }
 
 #[test]
