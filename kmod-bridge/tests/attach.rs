@@ -3,7 +3,6 @@
 mod common;
 
 use common::{Fake, GPU1, SHAPES, Shape};
-use deepum_core::steps::Fetch;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place};
 use deepum_kmod_bridge::{Advice, DiscardFailure, MigrateFailure, Support, Unavailable};
 
@@ -133,17 +132,15 @@ fn what_is_fetched_is_asked_for_ahead_and_all_of_it_is_waited_for() {
     let blocks = |first: u64, count: u64| (base + (first << 21), count << 21);
     let (fake, bridge) = Fake::new(Shape::D580, "580.65.06").open(64);
     let space = bridge.va_space.unwrap();
-    let fetch = |count: u64, fetch| {
+    let calls = |count: u64| {
         fake.state.lock().unwrap().migrations.clear();
-        space.fetch(AddrRange::new(DevAddr(base), Bytes(count << 21)), GPU1.id, fetch).unwrap();
+        space.fetch(AddrRange::new(DevAddr(base), Bytes(count << 21)), GPU1.id).unwrap();
         let asked = std::mem::take(&mut fake.state.lock().unwrap().migrations);
         assert!(asked.iter().all(|call| call.2 == GPU1.uuid.0));
         asked.into_iter().map(|(base, length, _, flags, _)| ((base, length), flags == 1)).collect::<Vec<_>>()
     };
-    let calls = |count| fetch(count, Fetch::Filled);
     let (begun, waited) = (|n, count| (blocks(n, count), true), |n, count| (blocks(n, count), false));
     assert_eq!(calls(1), [begun(0, 1), waited(0, 1)]);
-    assert_eq!(fetch(3, Fetch::Empty), [waited(0, 2), waited(2, 1)]);
     assert_eq!(calls(3), [begun(0, 2), begun(2, 1), waited(0, 3)]);
     let seven = [begun(0, 2), begun(2, 2), begun(4, 2), waited(0, 2), begun(6, 1), waited(2, 2), waited(4, 3)];
     assert_eq!(calls(7), seven);
@@ -156,7 +153,7 @@ fn what_is_fetched_is_asked_for_ahead_and_all_of_it_is_waited_for() {
     fake.refuse = Some((51, 0x51));
     let (_, bridge) = fake.open(64);
     let range = AddrRange::new(DevAddr(base), Bytes::mib(32));
-    let refused = bridge.va_space.unwrap().fetch(range, GPU1.id, Fetch::Filled).unwrap_err();
+    let refused = bridge.va_space.unwrap().fetch(range, GPU1.id).unwrap_err();
     assert!(matches!(refused.why, MigrateFailure::NoMemory));
 }
 

@@ -1,6 +1,5 @@
 //! Off the GPU by a range group, on the emulated device: its driver is written from the real one's side, and knows nothing of this package.
 
-use deepum_core::steps::Fetch;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place, UmBlock};
 use deepum_emu_abi::forward::Node;
 use deepum_emu_device::config::Config;
@@ -172,8 +171,7 @@ fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
         for count in 1..=BLOCKS {
             program.space.leave(program.blocks(0, count), stay).unwrap();
             let blocks = program.blocks(0, count);
-            let fetch = [Fetch::Filled, Fetch::Empty][(count % 2) as usize];
-            program.space.fetch(blocks, GPU, fetch).unwrap();
+            program.space.fetch(blocks, GPU).unwrap();
             assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5], "driver {branch}, {count} blocks");
         }
         assert!(program.intact(), "driver {branch}");

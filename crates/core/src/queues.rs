@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 
 use crate::command::{Command, Why};
 use crate::mix::Map;
-use crate::steps::{Fetch, Way};
+use crate::steps::Way;
 use crate::units::{LaunchSeq, UmBlock};
 
 mod lanes;
@@ -292,7 +292,7 @@ impl Queues {
             }
             let Some((first, popped)) = self.pop(lane) else { continue };
             let (way, by) = (self.way(first, popped), popped.turn.0);
-            let mut batch = Batch { lane, way, first, count: 1, fetch: Fetch::Filled };
+            let mut batch = Batch { lane, way, first, count: 1, is_empty: false };
             let mut empty = u32::from(popped.empty);
             let joins = |queues: &Self, next: UmBlock| {
                 queues.waiting.get(&next).is_some_and(|&waiting| {
@@ -318,9 +318,7 @@ impl Queues {
                 empty += u32::from(taken.is_some_and(|taken| taken.empty));
                 (batch.first, batch.count) = (before, batch.count + 1);
             }
-            if empty == batch.count {
-                batch.fetch = Fetch::Empty;
-            }
+            batch.is_empty = empty == batch.count;
             if lane == Lane::Predicted {
                 self.room -= batch.count as usize;
             }

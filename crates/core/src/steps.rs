@@ -15,8 +15,8 @@
 //!
 //! What comes onto the GPU does so in calls that do not wait ([`comes`]). Problem: a `UVM_MIGRATE` that waits holds the address space's lock for as long as its copies take, and whoever wants it for
 //! writing waits that long: each call about blocks that leave does, three times. Between two calls that wait, the link is idle. Idea: calls that do not wait, of two blocks each, and behind each one
-//! that waits for the call two before: the link always has something to carry, which brings in as much as any calls that were tried on an H200 (facts 4.10). Beside what leaves, that one is made when
-//! there should be nothing left to wait for ([`crate::arrivals`]). What is empty has nothing to carry: each piece is one call, which waits, and who wants the lock gets it behind that.
+//! that waits for the call two before: the link always has something to carry, which brings in as much as any calls that were tried on an H200 (facts 4.10). What is empty has nothing to carry: one call, which waits, gives all of it its place. (Two blocks a call, 35 us a block on an H200, most of it the
+//! call; by ones that do not wait it took 9 to 12: `docs/gpu-results/`, 2026-11-27.)
 //!
 //! Invariants: whatever is believed wrongly about a block, or fails half-way, no contents are lost. At worst bytes are copied in vain.
 
@@ -47,7 +47,7 @@ pub enum Step {
     /// To the host, which need not map what has one copy (`kmod-bridge/src/leave.rs`).
     Leave,
     /// Onto the GPU, in the calls that [`comes`] lists.
-    Fetch(Fetch),
+    Fetch,
     /// `UVM_MIGRATE` to the host, which maps it.
     ToHost,
     /// `UVM_MIGRATE` to the GPU.
@@ -60,15 +60,6 @@ pub enum Step {
     Access(bool),
 }
 
-/// What is to be known of a fetch to make its calls.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Fetch {
-    /// Some of what comes may have contents.
-    Filled,
-    /// Nothing that comes has contents: it is given its place, and no copy is worth a call that does not wait.
-    Empty,
-}
-
 /// What one call asks for, unless it waits for all that is left.
 const PIECE: Bytes = Bytes(2 * UmBlock::SIZE.0);
 /// How many of them are under way beside the one that is waited for.
@@ -79,12 +70,12 @@ const AHEAD: u64 = 2;
 pub enum Comes {
     /// That does not wait.
     Begin(AddrRange),
-    /// That waits until all of it is there, which was asked for before unless it is empty.
+    /// That waits until all of it is there, which was asked for before.
     Await(AddrRange),
 }
 
 /// The calls that fetch all of `range`, whole UM blocks, one after the other.
-pub fn comes(range: AddrRange, fetch: Fetch) -> impl Iterator<Item = Comes> {
+pub fn comes(range: AddrRange) -> impl Iterator<Item = Comes> {
     let piece = move |n: u64| {
         let start = DevAddr(range.start.0 + n * PIECE.0);
         AddrRange::new(start, PIECE.min(Bytes(range.end().0 - start.0)))
@@ -92,15 +83,10 @@ pub fn comes(range: AddrRange, fetch: Fetch) -> impl Iterator<Item = Comes> {
     let pieces = range.len.0.div_ceil(PIECE.0);
     let each = (0..pieces).flat_map(move |n| {
         let earlier = n.checked_sub(AHEAD).map(|earlier| Comes::Await(piece(earlier)));
-        let calls = match fetch {
-            Fetch::Empty => [Some(Comes::Await(piece(n))), None],
-            Fetch::Filled => [Some(Comes::Begin(piece(n))), earlier],
-        };
-        calls.into_iter().flatten()
+        [Some(Comes::Begin(piece(n))), earlier].into_iter().flatten()
     });
     let rest = piece(pieces.saturating_sub(AHEAD)).start;
-    let rest = Comes::Await(AddrRange::new(rest, Bytes(range.end().0 - rest.0)));
-    each.chain((fetch != Fetch::Empty).then_some(rest))
+    each.chain([Comes::Await(AddrRange::new(rest, Bytes(range.end().0 - rest.0)))])
 }
 
 impl Batch {
@@ -111,9 +97,7 @@ impl Batch {
 
     /// The calls. None for a discard, which is no matter of these.
     pub const fn steps(self) -> &'static [Step] {
-        use Step::{Access, Duplicate, Leave, Prefer, ToDevice, ToHost};
-        const FETCH: Step = Step::Fetch(Fetch::Filled);
-        const PLACE: Step = Step::Fetch(Fetch::Empty);
+        use Step::{Access, Duplicate, Fetch, Leave, Prefer, ToDevice, ToHost};
         match (self.lane, self.way) {
             (Lane::Discard, _) => &[],
             (Lane::Save, _) => &[Duplicate(true), ToHost],
@@ -123,10 +107,10 @@ impl Batch {
             (Lane::Drop | Lane::Evict, _) => &[Duplicate(false), ToHost],
             // They are believed to be there.
             (Lane::Keep, Way::Move | Way::Keep) => &[ToDevice],
-            (_, Way::Move | Way::Keep) if matches!(self.fetch, Fetch::Empty) => &[PLACE],
-            (_, Way::Move | Way::Keep) => &[FETCH],
-            (_, Way::Duplicated | Way::KeepOn) => &[ToHost, FETCH],
-            (_, Way::OwnAway) => &[Duplicate(false), FETCH],
+            (_, Way::Move | Way::Keep) if self.is_empty => &[ToDevice],
+            (_, Way::Move | Way::Keep) => &[Fetch],
+            (_, Way::Duplicated | Way::KeepOn) => &[ToHost, Fetch],
+            (_, Way::OwnAway) => &[Duplicate(false), Fetch],
             (_, Way::OwnThere) => {
                 &[Prefer(true), Duplicate(false), Prefer(false), ToDevice, Access(true), Access(false)]
             }
@@ -139,10 +123,10 @@ mod tests {
     use super::*;
 
     /// Blocks of a fetch, from 100 on, by call: begun (`true`) or waited for.
-    fn calls(blocks: u64, fetch: Fetch) -> Vec<(bool, u64, u64)> {
+    fn calls(blocks: u64) -> Vec<(bool, u64, u64)> {
         let range = AddrRange::new(UmBlock(100).start(), Bytes(blocks * UmBlock::SIZE.0));
         let span = |range: AddrRange| (UmBlock::containing(range.start).0, range.len.0 / UmBlock::SIZE.0);
-        comes(range, fetch)
+        comes(range)
             .map(|call| match call {
                 Comes::Begin(range) => (true, span(range).0, span(range).1),
                 Comes::Await(range) => (false, span(range).0, span(range).1),
@@ -152,7 +136,6 @@ mod tests {
 
     #[test]
     fn what_comes_is_begun_in_pieces_and_waited_for_two_pieces_later() {
-        let calls = |blocks| calls(blocks, Fetch::Filled);
         assert_eq!(calls(1), [(true, 100, 1), (false, 100, 1)]);
         assert_eq!(calls(4), [(true, 100, 2), (true, 102, 2), (false, 100, 4)]);
         assert_eq!(
@@ -167,10 +150,5 @@ mod tests {
                 (false, 104, 3)
             ]
         );
-    }
-
-    #[test]
-    fn what_is_empty_is_placed_piece_by_piece() {
-        assert_eq!(calls(5, Fetch::Empty), [(false, 100, 2), (false, 102, 2), (false, 104, 1)]);
     }
 }

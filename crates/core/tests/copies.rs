@@ -6,7 +6,7 @@ use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::policy::PolicyName;
 use deepum_core::queues::{Batch, Lane, Queues};
-use deepum_core::steps::{Fetch, Step, Way};
+use deepum_core::steps::{Step, Way};
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
@@ -219,7 +219,7 @@ fn each_way_has_its_calls_and_what_fails_is_taken_to_have_two_copies() {
     assert_eq!(scene.engine.counters().bytes_spared, 0, "it was not saved");
     scene.say(Say::Own(1));
     let batch = world::pop(&mut scene.queues, 16).unwrap();
-    assert_eq!(batch.steps(), [Duplicate(false), Step::Fetch(Fetch::Filled)]);
+    assert_eq!(batch.steps(), [Duplicate(false), Step::Fetch]);
     scene.ends(batch, false);
     scene.say(Say::Own(1));
     let batch = world::pop(&mut scene.queues, 16).unwrap();

@@ -15,7 +15,7 @@ use crate::desk::{Desk, Job, Moved};
 use crate::work::Work;
 use deepum_core::event::{DiscardOutcome, Event};
 use deepum_core::queues::{Direction, Lane};
-use deepum_core::steps::{Fetch, Step};
+use deepum_core::steps::Step;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, DiscardFailure, MigrateError, MigrateFailure};
 use std::fmt;
@@ -39,7 +39,7 @@ pub trait Mover: Send + Sync {
     ///
     /// # Errors
     /// As [`Self::migrate`].
-    fn fetch(&self, range: AddrRange, to: DeviceId, fetch: Fetch) -> Result<(), MigrateError>;
+    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError>;
 
     /// Tells the driver about all of `range`, whole UM blocks.
     ///
@@ -210,7 +210,7 @@ impl Tools<'_> {
         let advise = |advice| self.mover.advise(range, advice).map_err(Failure::Advise);
         match step {
             Step::Leave => self.mover.leave(range).map_err(Failure::Move),
-            Step::Fetch(fetch) => self.mover.fetch(range, device, fetch).map_err(Failure::Move),
+            Step::Fetch => self.mover.fetch(range, device).map_err(Failure::Move),
             Step::ToHost => self.mover.migrate(range, Place::Host).map_err(Failure::Move),
             Step::ToDevice => self.mover.migrate(range, Place::Device(device)).map_err(Failure::Move),
             Step::Duplicate(on) => advise(Advice::Duplicate(on)),

@@ -6,7 +6,6 @@ use crate::migrate::Mover;
 use crate::pace::Clock;
 use crate::sync::{Mutex, lock};
 use deepum_config::Leave;
-use deepum_core::steps::Fetch;
 use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
 use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, Stay, VaSpace};
@@ -76,8 +75,8 @@ impl Mover for UvmMover {
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
         self.space.migrate(range, to)
     }
-    fn fetch(&self, range: AddrRange, to: DeviceId, fetch: Fetch) -> Result<(), MigrateError> {
-        self.space.fetch(range, to, fetch)
+    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
+        self.space.fetch(range, to)
     }
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
         let begun = self.clock.now();

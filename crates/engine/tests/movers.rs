@@ -7,7 +7,6 @@ use deepum_core::command::{Command, Why};
 use deepum_core::event::DiscardOutcome::{self, Done, Failed, HandedOut};
 use deepum_core::event::Event;
 use deepum_core::queues::{Direction, Lane};
-use deepum_core::steps::Fetch;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 use deepum_engine::desk::{Desk, Moved};
 use deepum_engine::migrate::{HandOuts, Mover, Said, Tools};
@@ -165,7 +164,7 @@ impl Mover for Witness<'_> {
     fn migrate(&self, _: AddrRange, _: Place) -> Result<(), MigrateError> {
         panic!("nothing is to move")
     }
-    fn fetch(&self, _: AddrRange, _: DeviceId, _: Fetch) -> Result<(), MigrateError> {
+    fn fetch(&self, _: AddrRange, _: DeviceId) -> Result<(), MigrateError> {
         panic!("nothing is to come")
     }
     fn leave(&self, _: AddrRange) -> Result<(), MigrateError> {
@@ -217,7 +216,7 @@ impl Mover for Slower {
         self.call();
         Ok(())
     }
-    fn fetch(&self, _: AddrRange, _: DeviceId, _: Fetch) -> Result<(), MigrateError> {
+    fn fetch(&self, _: AddrRange, _: DeviceId) -> Result<(), MigrateError> {
         unreachable!("this is the way out")
     }
     fn advise(&self, _: AddrRange, _: Advice) -> Result<(), AdviseError> {

@@ -4,7 +4,6 @@ use super::link::gb_s;
 use super::row::Rows;
 use super::world::{GPU, ON_GPU, World, pieces};
 use anyhow::Result;
-use deepum_core::steps::Fetch;
 use deepum_core::units::{AddrRange, Bytes, Nanos};
 use deepum_kmod_bridge::{MigrateError, Stay};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +16,7 @@ const TRIES: usize = 5;
 type Comes = fn(&World, AddrRange) -> Result<(), MigrateError>;
 
 const WAITS: Comes = |world, range| world.space.migrate(range, ON_GPU);
-const FETCH: Comes = |world, range| world.space.fetch(range, GPU, Fetch::Filled);
+const FETCH: Comes = |world, range| world.space.fetch(range, GPU);
 
 pub fn measure(world: &World, rows: &mut Rows, stay: Stay) -> Result<()> {
     let (mut one, mut other) = (world.managed(BLOCKS)?, world.managed(BLOCKS)?);

@@ -1,6 +1,6 @@
 //! What waits in which lane, which way that goes, and what a mover is given of it.
 
-use crate::steps::{Fetch, Way};
+use crate::steps::Way;
 use crate::units::{AddrRange, Bytes, UmBlock};
 
 /// Which lane a batch came from, and with it what to do.
@@ -89,8 +89,8 @@ pub struct Batch {
     pub first: UmBlock,
     /// How many from there; at least 1.
     pub count: u32,
-    /// How it comes, if it comes.
-    pub fetch: Fetch,
+    /// Whether nothing that is fetched has contents.
+    pub is_empty: bool,
 }
 
 impl Batch {

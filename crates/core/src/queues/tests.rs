@@ -1,7 +1,7 @@
 //! Small scenes; against plain lists they are tried in `tests/oracle.rs`.
 
 use super::*;
-use crate::steps::{Fetch, Step};
+use crate::steps::Step;
 
 fn fault(n: u64) -> Command {
     Command::Fetch { block: UmBlock(n), why: Why::Fault }
@@ -221,22 +221,22 @@ fn the_way_in_stands_still_for_a_drop_unless_the_gpu_waits_for_a_fault() {
 fn what_is_believed_to_be_there_is_asked_for_by_a_call_that_waits() {
     let mut queues = Queues::default();
     let kept = Command::Fetch { block: UmBlock(1), why: Why::Keep };
-    let fetch = [Step::Fetch(Fetch::Filled)];
+    let fetch = [Step::Fetch];
     for (command, steps) in [(fault(1), fetch), (predicted(1, 1), fetch), (kept, [Step::ToDevice])] {
         queues.push(command);
         assert_eq!(queues.pop_batch(Direction::In, 16).unwrap().steps(), steps);
         queues.done(Direction::In);
     }
     let populate = |n| Command::Fetch { block: UmBlock(n), why: Why::Populate { by: LaunchSeq(1) } };
-    for (commands, fetch) in [
-        ([predicted(1, 1), predicted(2, 1)], Fetch::Filled),
-        ([predicted(1, 1), populate(2)], Fetch::Filled),
-        ([populate(1), populate(2)], Fetch::Empty),
-        ([fault(1), fault(2)], Fetch::Filled),
+    for (commands, step) in [
+        ([predicted(1, 1), predicted(2, 1)], Step::Fetch),
+        ([predicted(1, 1), populate(2)], Step::Fetch),
+        ([populate(1), populate(2)], Step::ToDevice),
+        ([fault(1), fault(2)], Step::Fetch),
     ] {
         push_all(&mut queues, &commands);
         let batch = queues.pop_batch(Direction::In, 16).unwrap();
-        assert_eq!((batch.count, batch.steps()), (2, &[Step::Fetch(fetch)][..]));
+        assert_eq!((batch.count, batch.steps()), (2, &[step][..]));
         queues.done(Direction::In);
     }
 }

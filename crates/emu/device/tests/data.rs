@@ -150,7 +150,7 @@ fn copies(seed: u64, fails: Option<u64>) -> Option<usize> {
                     match step {
                         Step::Leave => leave(m, batch.range()),
                         Step::ToHost => m.migrate(batch.range(), Place::Host, true),
-                        Step::Fetch { .. } | Step::ToDevice => m.migrate(batch.range(), Place::Device(GPU), true),
+                        Step::Fetch | Step::ToDevice => m.migrate(batch.range(), Place::Device(GPU), true),
                         Step::Duplicate(on) => m.advise(batch.range(), Advice::Duplicate(on)),
                         Step::Prefer(on) => m.advise(batch.range(), Advice::Prefer(on.then_some(Place::Device(GPU)))),
                         Step::Access(on) => m.advise(batch.range(), Advice::AccessedBy(GPU, on)),

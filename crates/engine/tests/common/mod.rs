@@ -5,7 +5,6 @@
 
 use deepum_config::Config;
 use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
-use deepum_core::steps::Fetch;
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
@@ -204,7 +203,7 @@ impl Mover for Hands {
         Ok(())
     }
 
-    fn fetch(&self, range: AddrRange, to: DeviceId, _: Fetch) -> Result<(), MigrateError> {
+    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
         self.migrate(range, Place::Device(to))
     }
 

@@ -57,7 +57,7 @@ fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
         Step::Leave if unmapped => {
             whole(&[Call::Advise(Advice::Prefer(Some(Place::Host))), Call::Stay, Call::Advise(Advice::Prefer(None))])
         }
-        Step::Fetch(fetch) => comes(blocks, fetch)
+        Step::Fetch => comes(blocks)
             .map(|comes| match comes {
                 Comes::Begin(range) => (range, Call::Begin),
                 Comes::Await(range) => (range, Call::Migrate(device)),
