@@ -17,6 +17,19 @@ use std::mem::offset_of;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stay(u64);
 
+/// `UVM_RANGE_GROUP_ID_NONE`.
+const NO_GROUP: u64 = 0;
+
+fn fail(range: AddrRange, e: RequestError) -> MigrateError {
+    let why = match e.status() {
+        Some(NvStatus::NO_MEMORY) => MigrateFailure::NoMemory,
+        Some(NvStatus::INVALID_ADDRESS) => MigrateFailure::NotManaged,
+        Some(NvStatus::INVALID_DEVICE) => MigrateFailure::NoDevice,
+        _ => MigrateFailure::Other(e),
+    };
+    MigrateError { range, to: Place::Host, why }
+}
+
 impl VaSpace {
     /// Makes such a group.
     ///
@@ -48,34 +61,42 @@ impl VaSpace {
     /// # Errors
     /// [`MigrateError`]. Part of the range may have moved then.
     pub fn leave(&self, range: AddrRange, stay: Stay) -> Result<(), MigrateError> {
-        let fail = |e: RequestError| MigrateError {
-            range,
-            to: Place::Host,
-            why: match e.status() {
-                Some(NvStatus::NO_MEMORY) => MigrateFailure::NoMemory,
-                Some(NvStatus::INVALID_ADDRESS) => MigrateFailure::NotManaged,
-                Some(NvStatus::INVALID_DEVICE) => MigrateFailure::NoDevice,
-                _ => MigrateFailure::Other(e),
-            },
-        };
-        if let Err(e) = self.prefer_host(range) {
-            // Part of it may be preferred there.
-            let _ = self.tell(request::UNSET_PREFERRED_LOCATION, range, None);
-            return Err(fail(e));
-        }
+        let moved = self.prefer_host(range).and_then(|()| self.join(range, stay));
+        // Whatever became of that: a range of the group is never on a GPU again, and part of one that was not moved may be preferred on the host.
+        let free = self.tell(request::UNSET_PREFERRED_LOCATION, range, None);
+        moved.and(free).map_err(|e| fail(range, e))
+    }
+
+    /// The same, but that the host stays preferred, until [`Self::forget_preference`]: what is on the host is not marked page by page then, and a GPU that faults on it is given the
+    /// host's memory from afar. For measurements: what that is worth is not known.
+    ///
+    /// # Errors
+    /// As [`Self::leave`].
+    pub fn leave_preferred(&self, range: AddrRange, stay: Stay) -> Result<(), MigrateError> {
+        let moved = self.prefer_host(range).and_then(|()| self.join(range, stay));
+        let free = self.join(range, Stay(NO_GROUP));
+        moved.and(free).map_err(|e| fail(range, e))
+    }
+
+    /// Prefers no place for `range` any more.
+    ///
+    /// # Errors
+    /// As [`Self::leave`].
+    pub fn forget_preference(&self, range: AddrRange) -> Result<(), MigrateError> {
+        self.tell(request::UNSET_PREFERRED_LOCATION, range, None).map_err(|e| fail(range, e))
+    }
+
+    fn join(&self, range: AddrRange, group: Stay) -> Result<(), RequestError> {
         let mut params = Params::default();
-        params.put_u64(offset_of!(sys::SetRangeGroup, id), stay.0);
+        params.put_u64(offset_of!(sys::SetRangeGroup, id), group.0);
         params.put_u64(offset_of!(sys::SetRangeGroup, base), range.start.get());
         params.put_u64(offset_of!(sys::SetRangeGroup, length), range.len.get());
         // SAFETY: the only addresses are of the program's managed memory, which the driver checks: it moves pages between places and changes no byte of them.
-        let moved = unsafe {
+        unsafe {
             raw::call(&*self.kernel, self.descriptor(), request::SET_RANGE_GROUP, &mut params, |p| {
                 p.u32(offset_of!(sys::SetRangeGroup, rm_status))
             })
-        };
-        // Whatever became of that: a range of the group is never on a GPU again.
-        let free = self.tell(request::UNSET_PREFERRED_LOCATION, range, None);
-        moved.and(free).map_err(fail)
+        }
     }
 
     fn prefer_host(&self, range: AddrRange) -> Result<(), RequestError> {

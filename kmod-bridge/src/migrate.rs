@@ -1,7 +1,7 @@
 //! Moving pages and giving up their contents: `UVM_MIGRATE` and `UVM_DISCARD` on the process's address space.
 //!
-//! Whoever moves waits until the bytes are there, on a thread that has nothing else to do: to be told of it otherwise would take a semaphore in a pool that belongs
-//! to the CUDA driver. What comes onto a GPU is asked for in several calls of which only some wait (`deepum_core::steps`).
+//! Whoever moves waits until the bytes are there, on a thread that has nothing else to do: to be told of it otherwise would take a pool of
+//! semaphores (facts 4.11). What comes onto a GPU is asked for in several calls of which only some wait (`deepum_core::steps`).
 //! Ask for 2 to 32 MiB at a time: a longer range cannot be called back when a fault overtakes it, a shorter one pays the
 //! fixed cost too often (facts 4.1). For blocks that are where they shall be, the call is the touch
 //! that makes the driver evict them last (facts 4.2).

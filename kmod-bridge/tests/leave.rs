@@ -164,6 +164,24 @@ fn a_range_leaves_unmapped_and_unchanged_and_comes_back() {
 }
 
 #[test]
+fn a_preference_that_is_kept_holds_nobody_on_the_host() {
+    for branch in [535, 550, 560, 580, 595] {
+        let program = Program::start(branch, "v100-32g:data=1");
+        let stay = program.space.stay().unwrap();
+        for _ in 0..2 {
+            program.space.leave_preferred(program.blocks(1, 3), stay).unwrap();
+            assert_eq!((program.on_gpu(), program.mapped()), (vec![0, 4, 5], vec![]), "driver {branch}");
+            program.space.fetch(program.blocks(0, BLOCKS), GPU).unwrap();
+            assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
+        }
+        program.space.forget_preference(program.blocks(0, BLOCKS)).unwrap();
+        program.space.leave(program.blocks(0, 3), stay).unwrap();
+        assert_eq!((program.on_gpu(), program.mapped()), (vec![3, 4, 5], vec![]));
+        assert!(program.intact(), "driver {branch}");
+    }
+}
+
+#[test]
 fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
     for branch in [535, 550, 560, 580, 595] {
         let program = Program::start(branch, "v100-32g:data=1");

@@ -52,6 +52,7 @@ pub fn measure(world: &World, rows: &mut Rows) -> Result<()> {
         }
         rows.figure(begun, "back by calls that do not wait, all together", all);
     }
+    preferred(world, rows, &memory, stay)?;
     let touches = memory.pieces(1).map(|piece| Ok(world.time(|| world.space.begin(piece, GPU))?.0 as f64));
     rows.figure(
         "touch_begun_ns",
@@ -63,6 +64,32 @@ pub fn measure(world: &World, rows: &mut Rows) -> Result<()> {
     // As much as the emulated device's kernels compute.
     kernels(world, rows, &world.managed(BLOCKS / 2)?, stay)?;
     super::duplex::measure(world, rows, stay)
+}
+
+/// Out, with the host preferred from then on, and what it takes to forget that where it has the blocks and where a GPU has.
+fn preferred(world: &World, rows: &mut Rows, memory: &Managed<'_>, stay: Stay) -> Result<()> {
+    let out = |piece: AddrRange| Ok(gb_s(piece.len, world.time(|| world.space.leave_preferred(piece, stay))?));
+    let forget = |piece: AddrRange| {
+        let time = world.time(|| world.space.forget_preference(piece))?;
+        Ok(time.0 as f64 / piece.blocks().len() as f64)
+    };
+    // The first of these makes the preference.
+    memory.pieces(16).try_for_each(|piece| world.space.leave_preferred(piece, stay))?;
+    world.space.migrate(memory.range, ON_GPU)?;
+    rows.figure(
+        "leave_preferred_32mib_gb_s",
+        "out unmapped, the host being preferred before and after",
+        memory.pieces(16).map(out).collect::<Result<_>>()?,
+    );
+    rows.figure(
+        "forget_left_ns",
+        "to prefer the host no more for 32 MiB that it has, a block",
+        memory.pieces(16).map(forget).collect::<Result<_>>()?,
+    );
+    memory.pieces(16).try_for_each(|piece| world.space.leave_preferred(piece, stay))?;
+    world.space.migrate(memory.range, ON_GPU)?;
+    rows.figure("forget_here_ns", "the same for what a GPU has", memory.pieces(16).map(forget).collect::<Result<_>>()?);
+    Ok(())
 }
 
 /// All pieces without waiting, then until the last is there.
@@ -78,8 +105,12 @@ fn kernels(world: &World, rows: &mut Rows, memory: &Managed<'_>, stay: Stay) -> 
     kernel.run(world, memory.range)?;
     let there = world.time(|| kernel.run(world, memory.range))?;
     let each = |with: u64| (with as f64 - there.0 as f64) / memory.range.blocks().len() as f64;
-    let (mut faulted, mut early, mut waited) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut faulted, mut early, mut waited, mut afar) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TRIES {
+        world.space.leave_preferred(memory.range, stay)?;
+        afar.push(each(world.time(|| kernel.run(world, memory.range))?.0));
+        world.space.migrate(memory.range, ON_GPU)?;
+        world.space.forget_preference(memory.range)?;
         world.space.leave(memory.range, stay)?;
         faulted.push(each(world.time(|| kernel.run(world, memory.range))?.0));
         world.space.leave(memory.range, stay)?;
@@ -94,6 +125,7 @@ fn kernels(world: &World, rows: &mut Rows, memory: &Managed<'_>, stay: Stay) -> 
         waited.push(each(world.now().0.saturating_sub(begun.0)));
     }
     rows.figure("faulted_left_ns", "a block out unmapped that a kernel faults on", faulted);
+    rows.figure("faulted_preferred_ns", "one for which the host is still preferred", afar);
     rows.figure("early_ns", "blocks that come, and a kernel that does not wait for them, each", early);
     rows.figure("waited_ns", "the same, waiting", waited);
     Ok(())
