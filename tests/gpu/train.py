@@ -73,6 +73,7 @@ for precision in args.precisions.split(","):
 print(json.dumps({
     "losses": losses,
     "weights_sha256": weights.hexdigest(),
+    "all_seconds": seconds,
     # Of the last precision: what was learned of the others is no use to it.
     "seconds_per_iteration": sorted(seconds[-args.iterations:])[args.iterations // 2],
     "reserved_bytes": torch.cuda.max_memory_reserved(),
