@@ -7,9 +7,9 @@
 //! In between the program cannot read the range on the host's side (SIGBUS), and a fault of a GPU finds it from afar and leaves it there until it is moved again. If whoever
 //! asks ends in between, the range stays in the group: [`VaSpace::migrate`] takes it out.
 
-use crate::migrate::{MigrateError, MigrateFailure, VaSpace};
+use crate::migrate::{MigrateError, VaSpace};
 use crate::raw::{self, Params, RequestError};
-use crate::sys::{self, NvStatus, Uuid, request};
+use crate::sys::{self, Uuid, request};
 use deepum_core::units::{AddrRange, Place};
 use std::mem::offset_of;
 
@@ -21,13 +21,7 @@ pub struct Stay(u64);
 const NO_GROUP: u64 = 0;
 
 fn fail(range: AddrRange, e: RequestError) -> MigrateError {
-    let why = match e.status() {
-        Some(NvStatus::NO_MEMORY) => MigrateFailure::NoMemory,
-        Some(NvStatus::INVALID_ADDRESS) => MigrateFailure::NotManaged,
-        Some(NvStatus::INVALID_DEVICE) => MigrateFailure::NoDevice,
-        _ => MigrateFailure::Other(e),
-    };
-    MigrateError { range, to: Place::Host, why }
+    MigrateError { range, to: Place::Host, why: e.into() }
 }
 
 impl VaSpace {

@@ -66,6 +66,17 @@ pub enum MigrateFailure {
     Other(RequestError),
 }
 
+impl From<RequestError> for MigrateFailure {
+    fn from(e: RequestError) -> Self {
+        match e.status() {
+            Some(NvStatus::NO_MEMORY) => Self::NoMemory,
+            Some(NvStatus::INVALID_ADDRESS) => Self::NotManaged,
+            Some(NvStatus::INVALID_DEVICE) => Self::NoDevice,
+            _ => Self::Other(e),
+        }
+    }
+}
+
 /// A discard that did not happen.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot give up the contents of {} at {:?}: {why}", range.len, range.start)]
@@ -156,14 +167,7 @@ impl VaSpace {
                 p.u32(offset_of!(sys::Migrate, rm_status))
             })
         };
-        done.map_err(|e| {
-            fail(match e.status() {
-                Some(NvStatus::NO_MEMORY) => MigrateFailure::NoMemory,
-                Some(NvStatus::INVALID_ADDRESS) => MigrateFailure::NotManaged,
-                Some(NvStatus::INVALID_DEVICE) => MigrateFailure::NoDevice,
-                _ => MigrateFailure::Other(e),
-            })
-        })
+        done.map_err(|e| fail(e.into()))
     }
 
     /// Whether this driver is asked to give up contents, or the line that says why not.

@@ -15,8 +15,8 @@
 //!
 //! What comes onto the GPU does so in calls that do not wait ([`comes`]). Problem: a `UVM_MIGRATE` that waits holds the address space's lock for as long as its copies take, and whoever wants it for
 //! writing waits that long: each call about blocks that leave does, three times. Between two calls that wait, the link is idle. Idea: calls that do not wait, of two blocks each, and behind each one
-//! that waits for the call two before: the link always has something to carry, which brings in as much as any calls that were tried on an H200 (facts 4.10). What is empty has nothing to carry: one call, which waits, gives all of it its place. (Two blocks a call, 35 us a block on an H200, most of it the
-//! call; by ones that do not wait it took 9 to 12: `docs/gpu-results/`, 2026-11-27.)
+//! that waits for the call two before: the link always has something to carry, which brings in as much as any calls that were tried on an H200 (facts 4.10). What is empty has nothing to carry: one call, which waits, gives all of it its
+//! place, since the call costs more than the places: for two blocks it takes an H200 70 us (`docs/gpu-results/2026-11-27-h200/moving.txt`).
 //!
 //! Invariants: whatever is believed wrongly about a block, or fails half-way, no contents are lost. At worst bytes are copied in vain.
 

@@ -6,7 +6,7 @@
 //! Start reading at [`threads`]: every thread and channel is in its table ([`ours`]: how they are started). In the order of the flow: [`sources`] (what is
 //! looked at), [`gate`] (who says when: [`pace`], [`calm`]), [`looks`], [`inbox`], [`world`] (one turn), [`desk`], [`migrate`] (stage 7); [`launch_gate`].
 //! [`pending`] counts the work ([`nudges`], where it comes from another process), [`tables`] keeps what was learned from run to run,
-//! [`status`] and [`socket`] tell people, [`embedded`] ties it to the process, [`adopted`] to another one;
+//! [`status`] and [`socket`] tell people, of what the movers did ([`work`]) too, [`embedded`] ties it to the process, [`adopted`] to another one;
 //! [`recorder`] writes down what the program does, if that is asked for;
 //! [`packet`] is how processes reach each other.
 //!
