@@ -1,9 +1,9 @@
 //! What the driver's headers must say for `sys.rs` to be right: sizes and offsets, as our own structs have them.
 
 use deepum_kmod_bridge::sys::{
-    Control, CreateRangeGroup, Discard, ENTRY_BYTES, EnableEvents, FlushEvents, GpuFault, InitTracker515,
-    InitTracker550, InitTracker560, InitTrackerHead, Migrate, Migration, Policy, PolicyOf, Prefer515, Prefer550,
-    PreventMigration, SetRangeGroup, SetThreshold, UuidTable515, UuidTable550, UuidTable560, UuidTable565,
+    AllocSemaphorePool, Control, CreateRangeGroup, Discard, ENTRY_BYTES, EnableEvents, FlushEvents, GpuFault,
+    InitTracker515, InitTracker550, InitTracker560, InitTrackerHead, Migrate, Migration, Policy, PolicyOf, Prefer515,
+    Prefer550, PreventMigration, SetRangeGroup, SetThreshold, UuidTable515, UuidTable550, UuidTable560, UuidTable565,
 };
 use std::mem::{offset_of, size_of};
 
@@ -63,6 +63,7 @@ pub const EXPECT_ALWAYS: &[Expect] = &[
     expect!("UVM_PREVENT_MIGRATION_RANGE_GROUPS_PARAMS", "numGroupIds", offset_of!(PreventMigration, count)),
     expect!("UVM_PREVENT_MIGRATION_RANGE_GROUPS_PARAMS", "rmStatus", offset_of!(PreventMigration, rm_status)),
     expect!("UVM_TOOLS_FLUSH_EVENTS_PARAMS", size, size_of::<FlushEvents>()),
+    expect!("UVM_ALLOC_SEMAPHORE_POOL_PARAMS", "length", offset_of!(AllocSemaphorePool<32>, length)),
     expect!("UvmEventMigrationInfo", "rangeGroupId", offset_of!(Migration, range_group_id)),
     expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "queueBuffer", offset_of!(InitTrackerHead, queue_buffer)),
     expect!("UVM_TOOLS_INIT_EVENT_TRACKER_PARAMS", "queueBufferSize", offset_of!(InitTrackerHead, queue_buffer_size)),
@@ -103,11 +104,20 @@ pub const EXPECT_QUEUE: &[Expect] = &[
 ];
 
 /// What changed once, by the first driver in which it is otherwise.
-pub const EXPECT_UNTIL: &[(&str, &[Expect])] =
-    &[("550.40", &[expect!("UVM_SET_PREFERRED_LOCATION_PARAMS", "rmStatus", offset_of!(Prefer515, rm_status))])];
+pub const EXPECT_UNTIL: &[(&str, &[Expect])] = &[
+    ("550.40", &[expect!("UVM_SET_PREFERRED_LOCATION_PARAMS", "rmStatus", offset_of!(Prefer515, rm_status))]),
+    (
+        "550.54",
+        &[expect!("UVM_ALLOC_SEMAPHORE_POOL_PARAMS", "rmStatus", offset_of!(AllocSemaphorePool<32>, rm_status))],
+    ),
+];
 
 /// What came later, by the first driver that has it.
 pub const EXPECT_SINCE: &[(&str, &[Expect])] = &[
+    (
+        "550.54",
+        &[expect!("UVM_ALLOC_SEMAPHORE_POOL_PARAMS", "rmStatus", offset_of!(AllocSemaphorePool<256>, rm_status))],
+    ),
     (
         "550.40",
         &[

@@ -19,6 +19,7 @@ pub mod high;
 pub mod leave;
 pub mod migrate;
 pub mod raw;
+pub mod semaphores;
 pub mod sys;
 pub mod version;
 
@@ -28,5 +29,6 @@ pub use fault::{Notice, QueueBroken, QueueStats, QueueWatch, ToolsQueue};
 pub use leave::Stay;
 pub use migrate::{DiscardError, DiscardFailure, MigrateError, MigrateFailure, VaSpace};
 pub use raw::{Kernel, Linux, NOTICES};
+pub use semaphores::{Semaphores, Word};
 pub use sys::Uuid;
 pub use version::{DriverVersion, Support};

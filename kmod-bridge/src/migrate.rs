@@ -1,7 +1,7 @@
 //! Moving pages and giving up their contents: `UVM_MIGRATE` and `UVM_DISCARD` on the process's address space.
 //!
-//! Whoever moves waits until the bytes are there, on a thread that has nothing else to do: to be told of it otherwise would take a pool of
-//! semaphores (facts 4.11). What comes onto a GPU is asked for in several calls of which only some wait (`deepum_core::steps`).
+//! Whoever moves waits until the bytes are there, on a thread that has nothing else to do: in the driver, or by a look at a word that is written then ([`crate::semaphores`]).
+//! What comes onto a GPU is asked for in several calls that do not wait themselves (`deepum_core::steps`).
 //! Ask for 2 to 32 MiB at a time: a longer range cannot be called back when a fault overtakes it, a shorter one pays the
 //! fixed cost too often (facts 4.1). For blocks that are where they shall be, the call is the touch
 //! that makes the driver evict them last (facts 4.2).
@@ -124,14 +124,14 @@ impl VaSpace {
     /// # Errors
     /// [`MigrateError`]. Part of the range may have moved then.
     pub fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
-        match self.move_all(range, to, 0) {
+        match self.move_all(range, to, 0, None) {
             // It is in a group that stays where it is, of somebody who has ended since.
             Err(MigrateError { why: MigrateFailure::Other(e), .. })
                 if e.status() == Some(NvStatus::MORE_PROCESSING_REQUIRED) =>
             {
                 // If this fails, so does the next.
                 let _ = self.tell(request::UNSET_PREFERRED_LOCATION, range, None);
-                self.move_all(range, to, 0)
+                self.move_all(range, to, 0, None)
             }
             done => done,
         }
@@ -143,10 +143,17 @@ impl VaSpace {
     /// # Errors
     /// [`MigrateError`]. Part of the range may move then.
     pub fn begin(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
-        self.move_all(range, Place::Device(to), sys::MIGRATE_ASYNC)
+        self.move_all(range, Place::Device(to), sys::MIGRATE_ASYNC, None)
     }
 
-    fn move_all(&self, range: AddrRange, to: Place, flags: u32) -> Result<(), MigrateError> {
+    /// `semaphore`: the address of a word of a pool, and what is to be written there.
+    pub(crate) fn move_all(
+        &self,
+        range: AddrRange,
+        to: Place,
+        flags: u32,
+        semaphore: Option<(u64, u32)>,
+    ) -> Result<(), MigrateError> {
         let fail = |why| MigrateError { range, to, why };
         let uuid = match to {
             Place::Host => Some(Uuid::CPU),
@@ -158,10 +165,14 @@ impl VaSpace {
         params.put_u64(offset_of!(sys::Migrate, length), range.len.get());
         params.put_uuid(offset_of!(sys::Migrate, destination_uuid), uuid);
         params.put_u32(offset_of!(sys::Migrate, flags), flags);
+        if let Some((address, payload)) = semaphore {
+            params.put_u64(offset_of!(sys::Migrate, semaphore_address), address);
+            params.put_u32(offset_of!(sys::Migrate, semaphore_payload), payload);
+        }
         // Any node of the host.
         params.put_u32(offset_of!(sys::Migrate, cpu_numa_node), u32::MAX);
-        // SAFETY: the only addresses are of the program's managed memory, which the driver checks: it moves pages
-        // between places and changes no byte of them.
+        // SAFETY: the only addresses are of the program's managed memory, which the driver checks, as it moves pages between places and changes no byte of them; and of
+        // a word of a pool, which it writes to nothing else for, and which is there as long as the address space.
         let done = unsafe {
             raw::call(&*self.kernel, self.fd.as_fd(), request::MIGRATE, &mut params, |p| {
                 p.u32(offset_of!(sys::Migrate, rm_status))

@@ -3,6 +3,10 @@
 //! All system calls go through [`Kernel`], so that a test can answer them; [`Linux`] makes them.
 //! `unsafe` ends on this floor: above it there are only numbers.
 
+mod pool;
+
+pub use pool::{PoolMemory, Reserved};
+
 use crate::high;
 use crate::sys::{self, NvStatus, request};
 use nix::fcntl::{FcntlArg, fcntl};
@@ -84,6 +88,17 @@ pub trait Kernel: Send + Sync + fmt::Debug {
     /// Every address among the parameters must be of memory that lives, and may be written by the driver, for as
     /// long as the request makes the driver use it: for the tools queue that is until the descriptor is closed.
     unsafe fn ioctl(&self, fd: BorrowedFd<'_>, request: u32, params: &mut Params) -> io::Result<()>;
+    /// Maps what the driver has at these addresses of the address space, in place of what the process has there.
+    ///
+    /// # Errors
+    /// As `mmap(2)`.
+    ///
+    /// # Safety
+    /// The process's mapping there is the caller's, and nothing refers to it.
+    unsafe fn map(&self, fd: BorrowedFd<'_>, at: NonNull<c_void>, len: NonZeroUsize) -> io::Result<()> {
+        let _ = (fd, at, len);
+        Err(io::Error::from_raw_os_error(libc::ENODEV))
+    }
 }
 
 /// The system we run on.
@@ -142,6 +157,16 @@ impl Kernel for Linux {
             }
         }
         Err(io::Error::from_raw_os_error(libc::EAGAIN))
+    }
+
+    unsafe fn map(&self, fd: BorrowedFd<'_>, at: NonNull<c_void>, len: NonZeroUsize) -> io::Result<()> {
+        let rw = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let shared = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
+        // The driver wants the address as the offset, too.
+        let offset = at.as_ptr() as i64;
+        // SAFETY: replaces a mapping of the caller's.
+        unsafe { mmap(Some(at.addr()), len, rw, shared, fd, offset) }?;
+        Ok(())
     }
 }
 

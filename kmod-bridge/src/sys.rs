@@ -29,6 +29,7 @@ pub mod request {
     pub const TOOLS_EVENT_QUEUE_DISABLE_EVENTS: u32 = 59;
     pub const TOOLS_GET_PROCESSOR_UUID_TABLE: u32 = 64;
     pub const TOOLS_FLUSH_EVENTS: u32 = 67;
+    pub const ALLOC_SEMAPHORE_POOL: u32 = 68;
     pub const DISCARD: u32 = 80;
 
     /// The driver's name of a request.
@@ -50,6 +51,7 @@ pub mod request {
             TOOLS_EVENT_QUEUE_DISABLE_EVENTS => "UVM_TOOLS_EVENT_QUEUE_DISABLE_EVENTS",
             TOOLS_GET_PROCESSOR_UUID_TABLE => "UVM_TOOLS_GET_PROCESSOR_UUID_TABLE",
             TOOLS_FLUSH_EVENTS => "UVM_TOOLS_FLUSH_EVENTS",
+            ALLOC_SEMAPHORE_POOL => "UVM_ALLOC_SEMAPHORE_POOL",
             DISCARD => "UVM_DISCARD",
             _ => "an unknown nvidia-uvm request",
         }
@@ -96,7 +98,7 @@ impl fmt::Display for NvStatus {
 }
 
 /// Every parameter struct fits this buffer with room to spare, so that a driver whose struct grew cannot write past it.
-pub const PARAMS_BYTES: usize = 320;
+pub const PARAMS_BYTES: usize = 9280;
 
 /// A processor's UUID, as `cuDeviceGetUuid_v2` gives it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -135,6 +137,25 @@ pub struct Migrate {
 
 /// `flags` of a migration that does not wait for its copies; without a semaphore nothing says when they are over.
 pub const MIGRATE_ASYNC: u32 = 1;
+
+/// `UvmGpuMappingAttributes`: a GPU's UUID, and how it maps.
+#[derive(Debug)]
+#[repr(C)]
+pub struct MappingAttributes {
+    pub uuid: [u8; 16],
+    pub words: [u32; 5],
+}
+
+/// `UVM_ALLOC_SEMAPHORE_POOL_PARAMS` with so many rows: 32 in 515 to 545 and 550.40, 256 from 550.54 on.
+#[derive(Debug)]
+#[repr(C)]
+pub struct AllocSemaphorePool<const ROWS: usize> {
+    pub base: u64,
+    pub length: u64,
+    pub attributes: [MappingAttributes; ROWS],
+    pub attributes_count: u64,
+    pub rm_status: u32,
+}
 
 /// `UVM_CREATE_RANGE_GROUP_PARAMS`.
 #[derive(Debug)]
@@ -392,13 +413,13 @@ pub mod cause {
 }
 
 macro_rules! lies {
-    ($what:ident, $bytes:literal bytes $(, $field:ident at $at:literal)*) => {
+    ($what:ty, $bytes:literal bytes $(, $field:ident at $at:literal)*) => {
         assert!(size_of::<$what>() == $bytes);
         $(assert!(offset_of!($what, $field) == $at);)*
     };
 }
 
-// Sizes and offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1, 4.3, 4.7, 4.9).
+// Sizes and offsets as compiled from the headers of driver 515 to 595, x86-64 (facts 2.1, 2.2, 2.4, 4.1, 4.3, 4.7, 4.9, 4.11).
 const _: () = {
     lies!(Migrate, 80 bytes, destination_uuid at 16, flags at 32, semaphore_address at 40, semaphore_payload at 48,
         cpu_numa_node at 52, user_space_start at 56, rm_status at 72);
@@ -410,6 +431,9 @@ const _: () = {
     lies!(SetRangeGroup, 32 bytes, base at 8, length at 16, rm_status at 24);
     lies!(PreventMigration, 272 bytes, count at 256, rm_status at 264);
     lies!(FlushEvents, 4 bytes);
+    lies!(MappingAttributes, 36 bytes);
+    lies!(AllocSemaphorePool<32>, 1184 bytes, attributes at 16, attributes_count at 1168, rm_status at 1176);
+    lies!(AllocSemaphorePool<256>, 9248 bytes, attributes_count at 9232, rm_status at 9240);
     lies!(Discard, 32 bytes, length at 8, flags at 16, rm_status at 24);
     lies!(InitTrackerHead, 48 bytes, processor at 24, all_processors at 40, uvm_fd at 44);
     lies!(InitTracker515, 56 bytes, rm_status at 48);
@@ -427,5 +451,5 @@ const _: () = {
     lies!(Migration, 64 bytes, cause at 1, src_index at 2, dst_index at 3, address at 8, bytes at 16, end_time_stamp at 32,
         range_group_id at 40);
 
-    assert!(size_of::<InitTracker550>() <= PARAMS_BYTES && size_of::<PreventMigration>() <= PARAMS_BYTES);
+    assert!(size_of::<AllocSemaphorePool<256>>() <= PARAMS_BYTES);
 };

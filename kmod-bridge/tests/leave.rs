@@ -1,4 +1,4 @@
-//! Off the GPU by a range group, on the emulated device: its driver is written from the real one's side, and knows nothing of this package.
+//! Off the GPU by a range group, and back by words, on the emulated device: its driver is written from the real one's side, and knows nothing of this package.
 
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Place, UmBlock};
 use deepum_emu_abi::forward::Node;
@@ -8,13 +8,18 @@ use deepum_emu_device::machine::{Call, Cost, Machine};
 use deepum_emu_device::memory::Return;
 use deepum_emu_device::space::Kind;
 use deepum_emu_device::uvm::caller::FileKey;
-use deepum_emu_device::uvm::{Uvm, gpu_uuid, release};
+use deepum_emu_device::uvm::{Mapping, Uvm, gpu_uuid, release};
 use deepum_emu_device::work::{Copy, Direction};
 use deepum_kmod_bridge::raw::Params;
-use deepum_kmod_bridge::{Bridge, DriverVersion, Gpu, Kernel, MigrateFailure, Uuid, VaSpace};
+use deepum_kmod_bridge::{Bridge, DriverVersion, Gpu, Kernel, MigrateFailure, Uuid, VaSpace, Word};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::ffi::c_void;
 use std::io;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -49,6 +54,14 @@ impl Kernel for Emulated {
         let key = FileKey::of(fd.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: the parameters are longer than any struct, and what they point to is as our caller promises.
         let outcome = unsafe { self.uvm.ioctl(key, request.into(), std::ptr::from_mut(params).addr(), &self.machine) };
+        if outcome < 0 { Err(io::Error::from_raw_os_error(-outcome)) } else { Ok(()) }
+    }
+    unsafe fn map(&self, fd: BorrowedFd<'_>, at: NonNull<c_void>, len: NonZeroUsize) -> io::Result<()> {
+        let key = FileKey::of(fd.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
+        let offset = at.as_ptr().expose_provenance() as i64;
+        let how = Mapping { may_write: true, is_shared: true, is_fixed: true, offset };
+        // SAFETY: our caller's own mapping.
+        let outcome = unsafe { self.uvm.map(key, offset.cast_unsigned(), len.get() as u64, how) };
         if outcome < 0 { Err(io::Error::from_raw_os_error(-outcome)) } else { Ok(()) }
     }
 }
@@ -194,6 +207,61 @@ fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
         }
         assert!(program.intact(), "driver {branch}");
     }
+}
+
+#[test]
+fn what_comes_is_known_to_be_there_by_a_word() {
+    for branch in [535, 550, 560, 580, 595] {
+        let program = Program::start(branch, "v100-32g:data=1");
+        let (stay, mut pool) = (program.space.stay().unwrap(), program.space.semaphores().unwrap());
+        let waited = Cell::new(0);
+        let wait = |word: Word<'_>| {
+            assert!(!word.is_written(), "the copy takes longer than the call");
+            program.kernel.machine.await_word(word.address());
+            waited.set(waited.get() + 1);
+            word.is_written()
+        };
+        let mut calls = 0;
+        for count in 1..=BLOCKS {
+            program.space.leave(program.blocks(0, count), stay).unwrap();
+            let fetched = program.space.fetch_with(program.blocks(0, count), GPU, &mut pool, true, wait);
+            calls += count.div_ceil(2);
+            assert_eq!((fetched.unwrap(), waited.get()), (true, calls), "driver {branch}, {count} blocks");
+            assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
+        }
+        // The driver's own call waits where a word is not written in time.
+        program.space.leave(program.blocks(0, BLOCKS), stay).unwrap();
+        assert!(!program.space.fetch_with(program.blocks(0, BLOCKS), GPU, &mut pool, true, |_| false).unwrap());
+        assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
+        assert!(program.intact(), "driver {branch}");
+        // And says why nothing comes.
+        let freed = AddrRange::new(DevAddr(program.base + BLOCKS * BLOCK), Bytes(BLOCK));
+        let error = program.space.fetch_with(freed, GPU, &mut pool, true, |_| unreachable!()).unwrap_err();
+        assert!(matches!(error.why, MigrateFailure::NotManaged), "{error}");
+    }
+}
+
+#[test]
+fn words_are_taken_in_turn_for_ever() {
+    let program = Program::start(580, "v100-32g");
+    let mut pool = program.space.semaphores().unwrap();
+    // More calls than a page has words, of what is there: each is over at once.
+    let mut words = BTreeSet::new();
+    for n in 0..1100u32 {
+        let wait = |word: Word<'_>| {
+            program.kernel.machine.await_word(word.address());
+            word.is_written()
+        };
+        let seen = Cell::new(0);
+        let fetched = program.space.fetch_with(program.blocks(0, 1), GPU, &mut pool, false, |word| {
+            seen.set(word.address());
+            wait(word)
+        });
+        assert!(fetched.unwrap(), "{n}");
+        words.insert(seen.get());
+    }
+    assert_eq!(words.len(), 1024);
+    assert_eq!(words.last().unwrap() - words.first().unwrap(), 4092);
 }
 
 #[test]

@@ -29,7 +29,7 @@ enum Way {
     Asleep,
     /// On a device of 8 MiB, which most of the programs do not fit.
     Tight,
-    /// The same, where blocks leave unmapped.
+    /// The same, where blocks leave unmapped, and calls wait for what comes.
     Unmapped,
     /// The same, by an engine that nobody runs.
     NoDaemon,
@@ -179,7 +179,7 @@ impl Bench {
         command.arg(&program.path).env("DEEPUM_EMU_LOG", file("log"));
         match way {
             Way::Off => command.env("DEEPUM", "0"),
-            Way::Unmapped => command.env("DEEPUM_LEAVE", "unmapped"),
+            Way::Unmapped => command.env("DEEPUM_LEAVE", "unmapped").env("DEEPUM_AWAIT", "call"),
             Way::NoDaemon => command.env("DEEPUM_ENGINE", format!("daemon:{}", file("socket").display())),
             Way::Without | Way::Asleep | Way::Tight => &mut command,
         };

@@ -16,4 +16,4 @@ pub mod values;
 pub use deepum_core::correlate::Geometry;
 pub use deepum_core::policy::PolicyName;
 pub use schema::{Config, Reading};
-pub use values::{Budget, EngineIn, ExecIdMode, Leave, LogLevel, MemInfo, TablesIn, Times};
+pub use values::{Await, Budget, EngineIn, ExecIdMode, Leave, LogLevel, MemInfo, TablesIn, Times};

@@ -1,7 +1,8 @@
 //! The list of variables, and what reading them gives.
 
 use crate::values::{
-    Budget, EngineIn, ExecIdMode, Leave, LogLevel, MemInfo, NotAllowed, TablesIn, Times, flag, one_of, parsed, workload,
+    Await, Budget, EngineIn, ExecIdMode, Leave, LogLevel, MemInfo, NotAllowed, TablesIn, Times, flag, one_of, parsed,
+    workload,
 };
 use deepum_core::correlate::Geometry;
 use deepum_core::engine::DEGREE;
@@ -35,6 +36,8 @@ pub struct Config {
     pub two_copies: bool,
     /// How blocks leave the GPU.
     pub leave: Leave,
+    /// How it is known that what comes is there, in the program; a daemon has calls alone.
+    pub await_by: Await,
     /// Geometry of the UM-block tables.
     pub table: Geometry,
     /// Where the engine runs.
@@ -70,6 +73,7 @@ impl Default for Config {
             invalidate: Invalidate::Discard,
             two_copies: false,
             leave: Leave::Measured,
+            await_by: Await::Word,
             table: Geometry::default(),
             engine: EngineIn::Program,
             weight: 1,
@@ -192,6 +196,14 @@ pub const VARIABLES: &[Variable] = &[
                or as was faster of late, the other way being tried now and then. What is the program's own managed memory, or has two copies, leaves mapped",
         set: |c, v| Leave::parse(v).map(|l| c.leave = l),
         default: |c| c.leave.to_string(),
+    },
+    Variable {
+        name: "DEEPUM_AWAIT",
+        values: "word|call",
+        help: "how it is known that what comes is on the GPU: word: the driver writes one then, and nobody holds up what leaves meanwhile; call: a call of the driver returns then, as always where deepumd \
+               runs the engine. Words carried more on the one GPU that they were tried on; training was a tenth slower with an earlier form of them, and was not tried with this one",
+        set: |c, v| Await::parse(v).map(|a| c.await_by = a),
+        default: |c| c.await_by.to_string(),
     },
     Variable {
         name: "DEEPUM_TABLE",

@@ -285,6 +285,15 @@ words! {
     }
 }
 words! {
+    /// How it is known that what comes to the GPU is there.
+    Await {
+        /// The driver writes a word then.
+        Word = "word",
+        /// A call of the driver does not return before.
+        Call = "call",
+    }
+}
+words! {
     /// How much is said on stderr.
     LogLevel {
         /// Nothing.

@@ -2,7 +2,7 @@
 
 use deepum_config::schema::VARIABLES;
 use deepum_config::{
-    Budget, Config, EngineIn, ExecIdMode, Geometry, Leave, LogLevel, MemInfo, PolicyName, TablesIn, Times, help,
+    Await, Budget, Config, EngineIn, ExecIdMode, Geometry, Leave, LogLevel, MemInfo, PolicyName, TablesIn, Times, help,
 };
 use deepum_core::invalidate::Invalidate;
 use deepum_core::units::Bytes;
@@ -26,6 +26,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         ("DEEPUM_INVALIDATE", "evict"),
         ("DEEPUM_COPIES", "2"),
         ("DEEPUM_LEAVE", "unmapped"),
+        ("DEEPUM_AWAIT", "call"),
         ("DEEPUM_TABLE", "512,4,2"),
         ("DEEPUM_ENGINE", "daemon:/tmp/deepumd.sock"),
         ("DEEPUM_WEIGHT", "7"),
@@ -55,6 +56,7 @@ fn every_variable_that_is_parsed_changes_the_configuration() {
         invalidate: Invalidate::EvictFirst,
         two_copies: true,
         leave: Leave::Unmapped,
+        await_by: Await::Call,
         table: Geometry::new(512, 4, 2).unwrap(),
         engine: EngineIn::Daemon(Some("/tmp/deepumd.sock".into())),
         weight: 7,
@@ -85,6 +87,7 @@ fn a_bad_value_names_variable_value_and_what_is_allowed_and_the_default_holds() 
         ("DEEPUM_COPIES", "3", "1 or 2; using 1"),
         ("DEEPUM_COPIES", "two", "1 or 2; using 1"),
         ("DEEPUM_LEAVE", "1", "one of measured, mapped, unmapped; using measured"),
+        ("DEEPUM_AWAIT", "no", "one of word, call; using word"),
         ("DEEPUM_TABLE", "2000,2,4", "power of two"),
         ("DEEPUM_TABLE", "2048,2", "rows,ways,successors"),
         ("DEEPUM_ENGINE", "daemon:deepumd.sock", "embedded, daemon, or daemon:PATH"),

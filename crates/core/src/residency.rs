@@ -79,6 +79,8 @@ pub struct Block {
     pub duplicated: bool,
     /// Whether the host has all of its contents, wherever else they are.
     pub saved: bool,
+    /// Whether a call of ours has ever brought it: whoever makes them says where it is, and a notice of one may be told after the block has left again.
+    pub ours: bool,
     /// Whether [`crate::invalidate`] holds it for dead.
     pub listed: bool,
     /// The first launch that could be issued since memory in it was handed out, until one is that names it: that one writes it. 0: none.
@@ -211,6 +213,7 @@ impl Residency {
                 unused: false,
                 duplicated: false,
                 saved: false,
+                ours: false,
                 listed: false,
                 fresh: LaunchSeq(0),
                 ask: Ask::None,
@@ -305,6 +308,7 @@ impl Residency {
     pub fn fetched(&mut self, at: Handle) {
         self.place_newest(at);
         self.set_bytes(at, UmBlock::SIZE);
+        self.get_mut(at).ours = true;
     }
 
     /// The GPU faulted on the block: some of it is being made resident, and it was not all there, whatever
@@ -344,6 +348,9 @@ impl Residency {
     pub fn migrated(&mut self, piece: &Migration) -> bool {
         let Some(at) = self.find(piece.block) else { return false };
         if piece.to == Place::Device(self.device) {
+            if piece.cause == MigrationCause::User && self.get(at).ours {
+                return false;
+            }
             self.arrive(at);
             let bytes = self.get(at).bytes + piece.bytes;
             self.set_bytes(at, bytes);

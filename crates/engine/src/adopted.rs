@@ -15,8 +15,9 @@ use crate::sources::Notices;
 use crate::sync::lock;
 use crate::tables::Keeper;
 use crate::threads::{Abilities, Drivers, Running};
-use crate::uvm_mover::UvmMover;
+use crate::uvm_mover::{How, UvmMover};
 use crate::{Inputs, StartError};
+use deepum_config::Await;
 use deepum_core::units::{Bytes, DeviceId};
 use deepum_kmod_bridge::adopt::Adopted;
 use deepum_protocol::status::Pace;
@@ -83,11 +84,13 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
         None
     });
     let can = Abilities::of(&space, notices.is_ok());
+    // Words of another process's address space are out of reach (facts 4.11).
+    let how = How { leave: inputs.config.leave, await_by: Await::Call, told: notices.is_ok() };
     let drivers = Drivers {
         can,
         tables,
         notices,
-        mover: Arc::new(UvmMover::new(space, inputs.ring, inputs.config.leave, pace, inputs.say)),
+        mover: Arc::new(UvmMover::new(space, inputs.ring, how, pace, inputs.say)),
         hand_outs: Arc::new(page.hand_outs()),
         pace,
         looks: Looks::Own,

@@ -16,7 +16,7 @@ use crate::sources::Notices;
 use crate::tables::Keeper;
 use crate::tables::workload::{self, Program};
 use crate::threads::{Abilities, Drivers, Running};
-use crate::uvm_mover::UvmMover;
+use crate::uvm_mover::{How, UvmMover};
 use crate::{Inputs, StartError, status};
 use deepum_kmod_bridge::{Bridge, Gpu, Linux, NOTICES, Uuid};
 use deepum_protocol::status::{Pace, folders};
@@ -96,10 +96,9 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         None
     });
     let can = Abilities::of(&space, notices.is_ok());
-    let (mover, hand_outs) = (
-        Arc::new(UvmMover::new(space, inputs.ring, inputs.config.leave, pace, say)),
-        Arc::new(inputs.page.hand_outs()),
-    );
+    let how = How { leave: inputs.config.leave, await_by: inputs.config.await_by, told: notices.is_ok() };
+    let (mover, hand_outs) =
+        (Arc::new(UvmMover::new(space, inputs.ring, how, pace, say)), Arc::new(inputs.page.hand_outs()));
     let drivers = Drivers { notices, mover, hand_outs, can, pace, looks, driver, pending, tables };
     let running = Running::start(inputs, reader, drivers)?;
     let running = RUNNING.get_or_init(|| running);

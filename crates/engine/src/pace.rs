@@ -7,6 +7,7 @@
 
 use crate::sync::atomic::AtomicU32;
 use deepum_core::units::Nanos;
+use deepum_kmod_bridge::Word;
 use deepum_protocol::status::Pace;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
@@ -94,6 +95,9 @@ pub(crate) fn time() -> Option<unsafe extern "C" fn() -> u64> {
         .map(|found| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(found) })
 }
 
+/// A word that is not written by then, of a move of some MiB, never will be.
+const LOST: Duration = Duration::from_secs(2);
+
 /// What moves are timed by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
@@ -124,6 +128,31 @@ impl Clock {
             // SAFETY: takes nothing, and may be called from any thread.
             Self::Device(now) => now.map(|now| Nanos(unsafe { now() })).filter(|now| *now > Nanos::ZERO),
         }
+    }
+
+    /// Keeps the calling thread until the driver has written a word, and answers whether it has.
+    pub(crate) fn until(&self, word: Word<'_>) -> bool {
+        match self {
+            Self::Machine(_) => {
+                let since = Instant::now();
+                // Copies take 40 us a block, and a sleep twice that: the thread keeps its processor, unless somebody else wants it.
+                while !word.is_written() && since.elapsed() < LOST {
+                    std::thread::yield_now();
+                }
+            }
+            Self::Device(_) => {
+                static AWAIT: OnceLock<Option<Sleep>> = OnceLock::new();
+                let wait = AWAIT.get_or_init(|| {
+                    // SAFETY: by the contract, what is exported under this name has this type.
+                    export(c"deepumEmuAwait").map(|found| unsafe { std::mem::transmute::<*mut c_void, Sleep>(found) })
+                });
+                if let Some(wait) = wait {
+                    // SAFETY: takes an address that it does not touch.
+                    unsafe { wait(word.address()) };
+                }
+            }
+        }
+        word.is_written()
     }
 }
 

@@ -1,14 +1,17 @@
-//! The driver's own calls, as the moving threads make them, and which way blocks leave.
+//! The driver's own calls, as the moving threads make them: which way blocks leave, and how it is known that they have come.
 //!
-//! Here meet what the core knows of that ([`Trial`]), the clock of this world, and the requests (`deepum-kmod-bridge`).
+//! Here meet what the core knows of leaving ([`Trial`]), the clock of this world, and the requests (`deepum-kmod-bridge`).
+//!
+//! Of what comes the driver writes a word ([`Semaphores`]), for which nobody holds the address space's lock. It tells nobody of such moves by itself, as it does where a call waits for
+//! them, so it is asked to once a batch, while there is something to wait for.
 
 use crate::migrate::Mover;
 use crate::pace::Clock;
 use crate::sync::{Mutex, lock};
-use deepum_config::Leave;
+use deepum_config::{Await, Leave};
 use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
-use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, Stay, VaSpace};
+use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, Semaphores, Stay, VaSpace};
 use deepum_protocol::ring::Ring;
 use deepum_protocol::status::Pace;
 use std::sync::{Arc, OnceLock};
@@ -25,21 +28,33 @@ pub struct UvmMover {
     clock: Clock,
     /// How they leave unmapped, if the driver has that; asked at the first.
     stay: OnceLock<Result<Stay, String>>,
-    /// Where it is said that they do not although they were to.
-    say: Option<fn(&str)>,
+    /// The words by which it is known that blocks have come; asked for at the first, and not any more once one was not written.
+    words: OnceLock<Mutex<Option<Semaphores>>>,
+    how: How,
+    say: fn(&str),
+}
+
+/// How blocks are moved.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// Off the GPU.
+    pub leave: Leave,
+    /// Onto it.
+    pub await_by: Await,
+    /// Whether anybody hears what the driver tells of moves.
+    pub told: bool,
 }
 
 impl UvmMover {
     /// Of this address space of the program that the ring is of.
-    pub fn new(space: Arc<VaSpace>, ring: Ring<'static>, leave: Leave, pace: Pace, say: fn(&str)) -> Self {
-        let trial = match leave {
+    pub fn new(space: Arc<VaSpace>, ring: Ring<'static>, how: How, pace: Pace, say: fn(&str)) -> Self {
+        let trial = match how.leave {
             Leave::Mapped => Trial::decided(false),
             Leave::Unmapped => Trial::decided(true),
             Leave::Measured => Trial::default(),
         };
-        // Who did not ask for it misses nothing that was promised.
-        let say = (leave == Leave::Unmapped).then_some(say);
-        Self { space, ring, trial: Mutex::new(trial), clock: Clock::of(pace), stay: OnceLock::new(), say }
+        let (stay, words) = (OnceLock::new(), OnceLock::new());
+        Self { space, ring, trial: Mutex::new(trial), clock: Clock::of(pace), stay, words, how, say }
     }
 
     /// Nothing if it is not to leave unmapped.
@@ -65,9 +80,32 @@ impl UvmMover {
     /// They leave mapped from now on. One thread takes what goes off the GPU, so it is said once.
     fn refused(&self, why: &str) {
         lock(&self.trial).refuse();
-        if let Some(say) = self.say {
-            say(&format!("DEEPUM_LEAVE=unmapped: {why}; blocks leave mapped"));
+        // Who did not ask for it misses nothing that was promised.
+        if self.how.leave == Leave::Unmapped {
+            (self.say)(&format!("DEEPUM_LEAVE=unmapped: {why}; blocks leave mapped"));
         }
+    }
+
+    /// Nothing if it is not by words that it is known.
+    fn fetch_with_words(&self, range: AddrRange, to: DeviceId) -> Option<Result<(), MigrateError>> {
+        let words = self.words.get_or_init(|| {
+            let asked = (self.how.await_by == Await::Word).then(|| self.space.semaphores());
+            Mutex::new(asked.and_then(|words| words.inspect_err(|why| self.without_words(&why.to_string())).ok()))
+        });
+        // One thread takes what comes.
+        let mut words = lock(words);
+        let fetched = self.space.fetch_with(range, to, words.as_mut()?, self.how.told, |word| self.clock.until(word));
+        if let Ok(false) = fetched {
+            *words = None;
+            self.without_words("one was not written in time");
+        }
+        Some(fetched.map(|_| ()))
+    }
+
+    fn without_words(&self, why: &str) {
+        (self.say)(&format!(
+            "DEEPUM_AWAIT=word: {why}; calls of the driver wait for what comes to the GPU, and what leaves waits for these"
+        ));
     }
 }
 
@@ -76,7 +114,7 @@ impl Mover for UvmMover {
         self.space.migrate(range, to)
     }
     fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
-        self.space.fetch(range, to)
+        self.fetch_with_words(range, to).unwrap_or_else(|| self.space.fetch(range, to))
     }
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
         let begun = self.clock.now();

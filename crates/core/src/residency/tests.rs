@@ -49,6 +49,19 @@ fn later_pieces_do_not_make_a_block_younger_but_a_touch_does() {
 }
 
 #[test]
+fn a_notice_of_a_call_of_ours_that_is_told_late_brings_nothing_back() {
+    let mut map = map(4);
+    map.fetched(at(&map, 1));
+    map.leave(at(&map, 1));
+    map.migrated(&piece(1, 2048, true, MigrationCause::User));
+    assert_eq!(map.blocks_on_device(), 0);
+    map.migrated(&piece(1, 64, true, MigrationCause::Coherence));
+    assert!(map.get(at(&map, 1)).on_device, "of a fault's it is news");
+    map.migrated(&piece(2, 2048, true, MigrationCause::User));
+    assert!(map.get(at(&map, 2)).whole(), "nor did we bring that one");
+}
+
+#[test]
 fn freed_memory_is_forgotten_and_its_place_is_used_again() {
     let mut map = map(4);
     map.fetched(at(&map, 3));

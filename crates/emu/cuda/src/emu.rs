@@ -8,7 +8,7 @@ use deepum_core::units::{Bytes, Nanos};
 use deepum_emu_device::machine::{Cost, machine};
 use deepum_emu_device::memory::known_next;
 use deepum_emu_device::pace::DeepumHooks;
-use deepum_emu_device::uvm::{door, remote};
+use deepum_emu_device::uvm::{Mapping, door, remote};
 use deepum_emu_device::watch::{self, DeepumWatch};
 
 use crate::edge::{int, put_text};
@@ -90,6 +90,42 @@ pub unsafe extern "C" fn deepumEmuUvmOpen(node: c_int, fd: c_int, peer: c_int) -
 pub unsafe extern "C" fn deepumEmuUvmIoctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the caller's promise.
     guarded(-libc::EIO, || unsafe { door::ioctl(fd, request, argument) })
+}
+
+/// `mmap` of such a file, shared, which replaces what is at `address`: 0, or an error number below 0; `-ENOTTY` if it is no file of this device.
+///
+/// # Safety
+/// As for `mmap` with `MAP_FIXED`.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub unsafe extern "C" fn deepumEmuUvmMap(
+    fd: c_int,
+    address: u64,
+    len: u64,
+    protection: c_int,
+    flags: c_int,
+    offset: i64,
+) -> c_int {
+    let has = |bits: c_int, asked: c_int| asked & bits == bits;
+    let how = Mapping {
+        may_write: has(libc::PROT_READ | libc::PROT_WRITE, protection),
+        is_shared: has(libc::MAP_SHARED, flags),
+        is_fixed: has(libc::MAP_FIXED, flags),
+        offset,
+    };
+    // SAFETY: the caller's promise.
+    guarded(-libc::EIO, || unsafe { door::map(fd, address, len, how) })
+}
+
+/// The calling thread does nothing until the word at this address of a pool of semaphores was written for the last migration that was asked for with it.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub extern "C" fn deepumEmuAwait(address: u64) {
+    guarded((), || {
+        if let Ok(machine) = machine() {
+            machine.await_word(address);
+        }
+    });
 }
 
 /// 1 if a poll of the tools file finds it readable, 0 if not, below 0 if it is no file of this device.

@@ -11,6 +11,7 @@ use crate::error::CuResult;
 use crate::hands::{Order, Outcome};
 use crate::machine::{Cost, Machine};
 use crate::run::Until;
+use crate::uvm::Wait;
 
 impl Machine {
     /// `UVM_MIGRATE`: moves `range` to `to`; `wait` until the copies are done.
@@ -19,15 +20,15 @@ impl Machine {
     /// `InvalidValue` if `range` is not managed, `OutOfMemory` if neither side can take it (or if the configuration
     /// makes this call fail).
     pub fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> CuResult {
-        self.migrate_members(range, to, wait).map(|_| ())
+        self.migrate_members(range, to, if wait { Wait::Here } else { Wait::Not(None) }).map(|_| ())
     }
 
     /// As [`Self::migrate`]; whether something was passed by that may not migrate.
     ///
     /// # Errors
     /// As [`Self::migrate`].
-    pub fn migrate_members(&self, range: AddrRange, to: Place, wait: bool) -> CuResult<Outcome> {
-        self.command(Order::Migrate(range, to), wait)
+    pub fn migrate_members(&self, range: AddrRange, to: Place, wait: Wait) -> CuResult<Outcome> {
+        self.command(Order::Migrate(range, to, wait))
     }
 
     /// A policy of the blocks of `range`.
@@ -35,7 +36,7 @@ impl Machine {
     /// # Errors
     /// `InvalidValue` if `range` is not managed, `NotSupported` if it is not of whole blocks.
     pub fn advise(&self, range: AddrRange, advice: Advice) -> CuResult {
-        self.command(Order::Advise(range, advice), true).map(|_| ())
+        self.command(Order::Advise(range, advice)).map(|_| ())
     }
 
     /// `UVM_SET_RANGE_GROUP` of whole blocks.
@@ -44,7 +45,7 @@ impl Machine {
     /// `NotFound` if there is no such group, `InvalidValue` if `range` is not managed, or is to stay where it is preferred and is not preferred,
     /// `NotSupported` if it is not of whole blocks, `OutOfMemory` if there is no room where it is preferred.
     pub fn join(&self, range: AddrRange, group: Group) -> CuResult {
-        self.command(Order::Join(range, group), true).map(|_| ())
+        self.command(Order::Join(range, group)).map(|_| ())
     }
 
     /// Groups may migrate from now on, or may not; then their members go where they are preferred, group after group, as if by a call for each.
@@ -55,7 +56,7 @@ impl Machine {
     pub fn set_migratable(&self, groups: &[Group], migratable: bool) -> CuResult {
         self.look(|state| groups.iter().try_for_each(|&group| Ok(state.memory.set_migratable(group, migratable)?)))?;
         let gathered = groups.iter().filter(|_| !migratable);
-        gathered.copied().try_for_each(|group| self.command(Order::Gather(group), true).map(|_| ()))
+        gathered.copied().try_for_each(|group| self.command(Order::Gather(group)).map(|_| ()))
     }
 
     /// Puts all notices of what is over into the tools queues.
@@ -68,29 +69,44 @@ impl Machine {
         });
     }
 
+    /// The request that does so, and takes its time.
+    pub fn flush(&self) {
+        // A machine that ends has nobody to tell.
+        let _ = self.command(Order::Flush);
+    }
+
+    /// Keeps the calling thread until the word at `address`, of a pool, was written for the last migration that it was asked for with: for threads of an engine, which virtual time does not
+    /// wait for while they look at a word themselves.
+    pub fn await_word(&self, address: u64) {
+        // A machine that ends keeps nobody.
+        if let Ok(Some(at)) = self.look(|state| Ok(state.releases.last(address))) {
+            let _ = self.command(Order::Await(at));
+        }
+    }
+
     /// `UVM_DISCARD`: gives up the contents of `range`.
     ///
     /// # Errors
     /// `InvalidValue` if `range` is not managed.
     pub fn discard(&self, range: AddrRange, unmap: bool) -> CuResult {
-        self.command(Order::Discard(range, unmap), true).map(|_| ())
+        self.command(Order::Discard(range, unmap)).map(|_| ())
     }
 
     /// Carries out a command of whichever thread calls. One of an engine that drives no more takes a turn like the program's, and
     /// makes time pass itself, so it ends whatever the program does. It cannot be of the engine that drives next: that
     /// one is asked for nothing before the device knows of it, and whoever gave the pace back waits for this to end first.
-    fn command(&self, order: Order, wait: bool) -> CuResult<Outcome> {
-        if let Some(outcome) = self.engine_command(order, wait) {
+    fn command(&self, order: Order) -> CuResult<Outcome> {
+        if let Some(outcome) = self.engine_command(order) {
             return outcome;
         }
         self.call(Cost::Free, |call| {
             let at = call.state.host;
-            let moved = call.state.carry_out(order, wait, at, self);
+            let moved = call.state.carry_out(order, at, self);
             if let Ok(moved) = moved {
-                call.run(Until::Time(if wait { moved.done } else { moved.ordered }))?;
+                call.run(Until::Time(order.returns(moved)))?;
             }
             let now = call.state.now;
-            if call.state.deliver(now, &self.config, wait && order.drains()) {
+            if call.state.deliver(now, &self.config, order.drains()) {
                 call.settle(true);
             }
             moved.map(Outcome::from)

@@ -29,6 +29,7 @@ use deepum_model::{Advice, Group, Migrated};
 use crate::error::{CuError, CuResult};
 use crate::machine::Machine;
 use crate::state::State;
+use crate::uvm::Wait;
 
 /// Which of the engine's threads a command is from: outwards, or to a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -43,7 +44,7 @@ pub enum Hand {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
     /// `UVM_MIGRATE`.
-    Migrate(AddrRange, Place),
+    Migrate(AddrRange, Place, Wait),
     /// `UVM_DISCARD`; `true` unmaps.
     Discard(AddrRange, bool),
     /// A policy.
@@ -52,6 +53,10 @@ pub enum Order {
     Join(AddrRange, Group),
     /// The second half of `UVM_PREVENT_MIGRATION_RANGE_GROUPS`.
     Gather(Group),
+    /// `UVM_TOOLS_FLUSH_EVENTS`.
+    Flush,
+    /// No request: a word is looked at until it is written, which is then.
+    Await(Nanos),
 }
 
 impl Order {
@@ -60,24 +65,30 @@ impl Order {
     #[must_use]
     pub const fn hand(self) -> Hand {
         match self {
-            Self::Migrate(_, Place::Device(_)) => Hand::In,
-            Self::Migrate(_, Place::Host) | Self::Discard(..) | Self::Advise(..) | Self::Join(..) | Self::Gather(_) => {
-                Hand::Out
-            }
+            Self::Migrate(_, Place::Device(_), _) | Self::Flush | Self::Await(_) => Hand::In,
+            Self::Migrate(_, Place::Host, _)
+            | Self::Discard(..)
+            | Self::Advise(..)
+            | Self::Join(..)
+            | Self::Gather(_) => Hand::Out,
         }
     }
     /// Where it begins; a group is nowhere.
     const fn start(self) -> DevAddr {
         match self {
-            Self::Migrate(range, _) | Self::Discard(range, _) | Self::Advise(range, _) | Self::Join(range, _) => {
+            Self::Migrate(range, ..) | Self::Discard(range, _) | Self::Advise(range, _) | Self::Join(range, _) => {
                 range.start
             }
-            Self::Gather(_) => DevAddr(0),
+            Self::Gather(_) | Self::Flush | Self::Await(_) => DevAddr(0),
         }
     }
-    /// Whether the driver tells of all moves that are over before such a request returns, if it is waited for.
+    /// Whether the driver tells of all moves that are over before it returns.
     pub(crate) const fn drains(self) -> bool {
-        matches!(self, Self::Migrate(..))
+        matches!(self, Self::Migrate(.., Wait::Here) | Self::Flush)
+    }
+    /// When it returns that did so much.
+    pub(crate) const fn returns(self, moved: Migrated) -> Nanos {
+        if matches!(self, Self::Migrate(.., Wait::Not(_))) { moved.ordered } else { moved.done }
     }
 }
 
@@ -114,7 +125,6 @@ impl From<Migrated> for Outcome {
 struct Asked {
     order: Order,
     number: u64,
-    wait: bool,
 }
 
 /// One hand's own time.
@@ -154,21 +164,30 @@ impl Hands {
 }
 
 impl State {
-    /// Does what `order` says at the time `at`, for somebody who waits for the end, or does not.
-    pub(crate) fn carry_out(&mut self, order: Order, wait: bool, at: Nanos, machine: &Machine) -> CuResult<Migrated> {
+    /// Does what `order` says at the time `at`.
+    pub(crate) fn carry_out(&mut self, order: Order, at: Nanos, machine: &Machine) -> CuResult<Migrated> {
         let at_once = |done| Migrated { ordered: done, done, skipped: false };
         let done = match order {
-            Order::Migrate(range, to) => {
+            Order::Migrate(range, to, wait) => {
                 self.migrate_count += 1;
                 if machine.config.fail_migrate.is_some_and(|n| self.migrate_count.is_multiple_of(n)) {
                     return Err(CuError::OutOfMemory);
                 }
-                if wait { self.memory.migrate(range, to, at) } else { self.memory.begin(range, to, at) }
+                match wait {
+                    Wait::Here => self.memory.migrate(range, to, at),
+                    Wait::Not(semaphore) => self.memory.begin(range, to, at).inspect(|moved| {
+                        if let Some(semaphore) = semaphore {
+                            self.releases.add(moved.done, semaphore);
+                        }
+                    }),
+                }
             }
             Order::Discard(range, unmap) => self.memory.discard(range, unmap, at).map(at_once),
             Order::Advise(range, advice) => self.memory.advise(range, advice, at).map(at_once),
             Order::Join(range, group) => self.memory.join(range, group, at),
             Order::Gather(group) => self.memory.gather(group, at),
+            Order::Flush => Ok(at_once(at + machine.profile.flush_cost)),
+            Order::Await(until) => Ok(at_once(at.max(until))),
         };
         // Also what failed half-way has moved bytes.
         self.settle_bytes(machine.config.data);
@@ -180,24 +199,24 @@ impl State {
         let (now, own) = (self.now, asked.order.hand() as usize);
         let Own { let_go, busy_until } = self.hands.own[own];
         let awake = if let_go == Some(now) { now } else { now + machine.profile.engine_reaction };
-        let moved = match self.carry_out(asked.order, asked.wait, awake.max(busy_until), machine) {
+        let moved = match self.carry_out(asked.order, awake.max(busy_until), machine) {
             Ok(moved) => moved,
             Err(error) => {
                 // What a failed call has moved is waited for and told, too.
-                if asked.wait && asked.order.drains() {
+                if asked.order.drains() {
                     self.deliver(now, &machine.config, true);
                 }
                 return Some(Err(error));
             }
         };
         let outcome = Outcome::from(moved);
-        let returned = if asked.wait { moved.done } else { moved.ordered };
+        let returned = asked.order.returns(moved);
         if matches!(asked.order, Order::Discard(..)) {
             self.hands.own[own] = Own { let_go: Some(now), busy_until: returned };
             return Some(Ok(outcome));
         }
-        let drains = asked.wait && asked.order.drains();
-        let ticket = Ticket { at: returned, number: asked.number, hand: asked.order.hand(), drains, outcome };
+        let (hand, drains) = (asked.order.hand(), asked.order.drains());
+        let ticket = Ticket { at: returned, number: asked.number, hand, drains, outcome };
         let place = self.hands.tickets.partition_point(|t| *t > ticket);
         self.hands.tickets.insert(place, ticket);
         None
@@ -243,14 +262,14 @@ impl State {
 impl Machine {
     /// A command of one of the engine's threads, which is held here until it is done. Nothing if the calling thread is none, or its
     /// engine drives no more.
-    pub(crate) fn engine_command(&self, order: Order, wait: bool) -> Option<CuResult<Outcome>> {
+    pub(crate) fn engine_command(&self, order: Order) -> Option<CuResult<Outcome>> {
         let mut state = self.lock();
         if !self.pace.driven() || !self.pace.is_engine_thread() {
             return None;
         }
         state.hands.numbers += 1;
         let number = state.hands.numbers;
-        state.hands.asked.push(Asked { order, number, wait });
+        state.hands.asked.push(Asked { order, number });
         self.pace.hold(1);
         loop {
             if let Some(outcome) = state.hands.answers.remove(&number) {

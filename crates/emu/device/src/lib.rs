@@ -35,6 +35,7 @@ pub mod machine;
 pub mod memory;
 pub mod pace;
 pub mod pool;
+pub mod releases;
 pub mod results;
 pub mod run;
 pub mod space;

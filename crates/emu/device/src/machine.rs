@@ -25,6 +25,7 @@ use crate::log::LogWriter;
 use crate::pace::{DeepumHooks, Pace};
 use crate::stack::clean;
 use crate::state::State;
+use crate::uvm::Semaphore;
 use crate::watch::Watch;
 
 /// Where notices go: the driver's tools queues.
@@ -35,6 +36,8 @@ pub trait NoticeSink: Send {
     fn put(&mut self, notice: &Notice);
     /// Counts a notice as dropped.
     fn drop_one(&mut self, notice: &Notice);
+    /// Writes a word that a migration was to be followed by.
+    fn release(&mut self, semaphore: Semaphore);
     /// Whether a queue has entries its reader has not taken.
     fn unread(&self) -> bool;
 }

@@ -1,7 +1,7 @@
 //! What happens next: the device's work, carried out in order of virtual time.
 //!
 //! At any instant the next thing that happens is one of: work under way reaches its next point, notices become
-//! due, an engine thread is let go, or the head of a stream starts. [`Call::run`] takes the earliest (ties: in this
+//! due, the word of a migration that is over is written, an engine thread is let go, or the head of a stream starts. [`Call::run`] takes the earliest (ties: in this
 //! order, then in the order of issue) until what its caller waits for has happened. So two runs that make the same
 //! calls do the same things at the same virtual times.
 //!
@@ -86,6 +86,7 @@ const CHANNEL: usize = 1024;
 enum Next {
     Point(usize),
     Late,
+    Release,
     LetGo(Ticket),
     Start(Ready),
 }
@@ -114,7 +115,12 @@ impl State {
             };
             Some((at.max(self.now), Next::Start(ready)))
         });
-        points.chain(late).chain(ticket).chain(starts).min()
+        points
+            .chain(late)
+            .chain(self.releases.next().map(|at| (at.max(self.now), Next::Release)))
+            .chain(ticket)
+            .chain(starts)
+            .min()
     }
 
     fn holds(&self, word: Word, condition: Condition, data: bool) -> bool {
@@ -249,6 +255,14 @@ impl Call<'_> {
                 let notices: Vec<_> = self.state.late.drain(..due).map(|(_, notice)| notice).collect();
                 if self.state.put(notices.into_iter(), config.drop_notices) {
                     self.settle(true);
+                }
+            }
+            Next::Release => {
+                let now = self.state.now;
+                if let Some(semaphore) = self.state.releases.take(now)
+                    && let Some(sink) = &mut self.state.sink
+                {
+                    sink.release(semaphore);
                 }
             }
             Next::LetGo(ticket) => self.let_go(ticket),

@@ -20,6 +20,7 @@ use crate::log::{LogWriter, Totals};
 use crate::machine::NoticeSink;
 use crate::pace::Pace;
 use crate::pool::Pools;
+use crate::releases::Releases;
 use crate::run::Running;
 use crate::space::Space;
 use crate::stream::Streams;
@@ -82,6 +83,8 @@ pub struct State {
     pub totals: Totals,
     /// The engine's moving threads, where they stand in our calls.
     pub hands: Hands,
+    /// Words that are to be written.
+    pub releases: Releases,
     /// Notices that the driver has not looked for yet, soonest first ([`State::deliver`]).
     pub channels: Vec<Notice>,
     /// Notices held back by `late_us`, soonest first.
@@ -143,6 +146,7 @@ impl State {
             truth,
             totals: Totals::default(),
             hands: Hands::default(),
+            releases: Releases::default(),
             channels: Vec::new(),
             late: VecDeque::new(),
             sink: None,

@@ -10,6 +10,7 @@ use deepum_emu_device::error::CuError;
 use deepum_emu_device::machine::{Cost, Machine, NoticeSink};
 use deepum_emu_device::space::Kind;
 use deepum_emu_device::stream::Flavour;
+use deepum_emu_device::uvm::Semaphore;
 use deepum_model::Notice;
 
 #[derive(Default)]
@@ -29,6 +30,7 @@ impl NoticeSink for Sink {
     fn drop_one(&mut self, _: &Notice) {
         self.0.lock().unwrap().dropped += 1;
     }
+    fn release(&mut self, _: Semaphore) {}
     fn unread(&self) -> bool {
         false
     }

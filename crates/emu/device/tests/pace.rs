@@ -18,6 +18,7 @@ use deepum_emu_device::error::CuError;
 use deepum_emu_device::machine::{Machine, NoticeSink};
 use deepum_emu_device::pace::DeepumHooks;
 use deepum_emu_device::space::Kind;
+use deepum_emu_device::uvm::Semaphore;
 use deepum_model::Notice;
 
 static PENDING: AtomicU32 = AtomicU32::new(0);
@@ -68,6 +69,7 @@ impl NoticeSink for Sink {
         }
     }
     fn drop_one(&mut self, _: &Notice) {}
+    fn release(&mut self, _: Semaphore) {}
     fn unread(&self) -> bool {
         !self.0.lock().unwrap().is_empty()
     }

@@ -1,10 +1,20 @@
-//! The way to the device: four functions that a stand-in `libcuda.so.1` exports (ARCHITECTURE section 7).
+//! The way to the device: five functions that a stand-in `libcuda.so.1` exports (ARCHITECTURE section 7).
 
 use deepum_emu_abi::forward::Node;
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::mem::transmute;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// What a program asks `mmap` for, beside the file.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
+    pub(crate) address: *mut c_void,
+    pub(crate) len: usize,
+    pub(crate) protection: c_int,
+    pub(crate) flags: c_int,
+    pub(crate) offset: i64,
+}
 
 /// Which `libcuda.so.1` this process has.
 pub(crate) enum Door {
@@ -20,6 +30,7 @@ pub(crate) struct Device {
     open: unsafe extern "C" fn(c_int, c_int, c_int) -> c_int,
     ioctl: unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int,
     poll: unsafe extern "C" fn(c_int) -> c_int,
+    map: unsafe extern "C" fn(c_int, u64, u64, c_int, c_int, i64) -> c_int,
     release: unsafe extern "C" fn(*mut c_char, usize) -> c_int,
 }
 
@@ -51,6 +62,16 @@ impl Device {
         unsafe { (self.poll)(fd) }
     }
 
+    /// `-ENOTTY` if it is no file of this device's.
+    ///
+    /// # Safety
+    /// As for the caller's `mmap`.
+    pub(crate) unsafe fn map(&self, fd: RawFd, wish: &Wish) -> c_int {
+        let Wish { address, len, protection, flags, offset } = *wish;
+        // SAFETY: by our own contract.
+        unsafe { (self.map)(fd, address as u64, len as u64, protection, flags, offset) }
+    }
+
     /// The driver's release.
     pub(crate) fn release<'t>(&self, text: &'t mut [u8; 64]) -> Option<&'t [u8]> {
         // SAFETY: a buffer of this length.
@@ -76,10 +97,11 @@ pub(crate) fn door() -> Door {
         let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
         (!found.is_null()).then_some(found)
     };
-    let (Some(open), Some(ioctl), Some(poll), Some(release)) = (
+    let (Some(open), Some(ioctl), Some(poll), Some(map), Some(release)) = (
         symbol(c"deepumEmuUvmOpen"),
         symbol(c"deepumEmuUvmIoctl"),
         symbol(c"deepumEmuUvmPoll"),
+        symbol(c"deepumEmuUvmMap"),
         symbol(c"deepumEmuDriverRelease"),
     ) else {
         return Door::Genuine;
@@ -90,6 +112,7 @@ pub(crate) fn door() -> Door {
             open: transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int, c_int) -> c_int>(open),
             ioctl: transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int>(ioctl),
             poll: transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> c_int>(poll),
+            map: transmute::<*mut c_void, unsafe extern "C" fn(c_int, u64, u64, c_int, c_int, i64) -> c_int>(map),
             release: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_char, usize) -> c_int>(release),
         })
     }

@@ -1,6 +1,6 @@
 //! The files that stand for nodes, known by the name their socket is bound to, and what is done to them.
 
-use crate::device::{Device, Door, door};
+use crate::device::{Device, Door, Wish, door};
 use crate::{fail, forward};
 use deepum_emu_abi::forward::{Node, POLL};
 use std::ffi::{c_char, c_int, c_ulong, c_void};
@@ -152,6 +152,27 @@ pub(crate) fn ioctl(fd: RawFd, request: c_ulong, arg: *mut c_void) -> Option<c_i
     // SAFETY: the caller's own call.
     let answer = if here == -libc::ENOTTY { unsafe { forward::call(fd, request, arg) } } else { here };
     Some(if answer < 0 { fail(-answer) } else { answer })
+}
+
+/// A mapping of a node; nothing if the descriptor is not one.
+pub(crate) fn map(fd: RawFd, wish: &Wish) -> Option<*mut c_void> {
+    if fd < 0 {
+        return None;
+    }
+    quietly(|| of(fd))?;
+    let here = match door() {
+        // SAFETY: the caller's own call.
+        Door::Emulated(device) => unsafe { device.map(fd, wish) },
+        Door::Absent | Door::Genuine => -libc::ENOTTY,
+    };
+    Some(match here {
+        0 => wish.address,
+        // The VA space is of another process, as the device is.
+        error => {
+            fail(if error == -libc::ENOTTY { libc::EOPNOTSUPP } else { -error });
+            libc::MAP_FAILED
+        }
+    })
 }
 
 /// Before a poll: tools files among the descriptors become readable or not, as the driver's poll would find them.

@@ -2,7 +2,7 @@
 //!
 //! Purpose: code that talks to the driver through its character devices (`kmod-bridge`) runs unchanged on the emulated
 //! device. The answers are given by the stand-in `libcuda.so.1`; this library is preloaded and only sees to it that
-//! the C library's `open`, `ioctl`, `poll`, `readlink` and the like reach it.
+//! the C library's `open`, `ioctl`, `mmap`, `poll`, `readlink` and the like reach it.
 //!
 //! An opened node is a real descriptor, one end of a socket pair whose other end the device has. So `dup`, `fcntl`,
 //! close-on-exec, `SCM_RIGHTS`, `epoll` and `close` are the kernel's own. A file is known again, by anybody, by the name its
@@ -24,6 +24,7 @@ mod forward;
 mod real;
 
 use deepum_emu_abi::forward::Node;
+use device::Wish;
 use real::real;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 
@@ -103,6 +104,20 @@ macro_rules! instead {
     };
 }
 
+/// What a function answers that failed.
+trait Failed {
+    const FAILED: Self;
+}
+impl Failed for c_int {
+    const FAILED: Self = -1;
+}
+impl Failed for isize {
+    const FAILED: Self = -1;
+}
+impl Failed for *mut c_void {
+    const FAILED: Self = libc::MAP_FAILED;
+}
+
 /// Exported functions: `ours` may answer; if it does not, the genuine function gets the caller's own call.
 macro_rules! interpose {
     ($($name:ident($($arg:ident: $type:ty),*) -> $ret:ty => $ours:expr;)*) => {$(
@@ -119,7 +134,7 @@ macro_rules! interpose {
             match real!($name: unsafe extern "C" fn($($type),*) -> $ret) {
                 // SAFETY: the caller's own call: same function, same arguments, same thread.
                 Some(genuine) => unsafe { genuine($($arg),*) },
-                None => { fail(libc::ENOSYS); -1 },
+                None => { fail(libc::ENOSYS); Failed::FAILED },
             }
         }
     )*};
@@ -146,6 +161,11 @@ interpose! {
     __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int => opened!(path, flags);
 
     ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int => files::ioctl(fd, request, arg);
+
+    mmap(address: *mut c_void, len: usize, protection: c_int, flags: c_int, fd: c_int, offset: libc::off_t) -> *mut c_void
+        => files::map(fd, &Wish { address, len, protection, flags, offset });
+    mmap64(address: *mut c_void, len: usize, protection: c_int, flags: c_int, fd: c_int, offset: libc::off64_t) -> *mut c_void
+        => files::map(fd, &Wish { address, len, protection, flags, offset });
 
     // These may look at a tools file, and then always go on to the genuine function, which does the waiting.
     poll(fds: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int => files::before_poll(fds, count);

@@ -1,6 +1,6 @@
 //! A batch that a hand has: the driver's calls that carry it out, one after the other.
 //!
-//! As `crates/engine/src/migrate.rs` does on a driver: what fails for several blocks is done again for each.
+//! As `crates/engine/src/migrate.rs` does on a driver: what fails for several blocks is done again for each. What comes is awaited by words, as the engine does in the program.
 
 use super::ReplayError;
 use super::mind::GPU;
@@ -16,6 +16,8 @@ pub(super) struct Job {
     pub(super) batch: Batch,
     /// The calls that are still to be made.
     calls: VecDeque<Asked>,
+    /// What was begun, and when it is there.
+    under_way: VecDeque<(AddrRange, Nanos)>,
     stay: Group,
     /// Whether what leaves does so unmapped, and when that began.
     pub(super) unmapped: bool,
@@ -31,8 +33,12 @@ pub(super) struct Job {
 enum Call {
     /// `UVM_MIGRATE` that waits.
     Migrate(Place),
-    /// Onto the GPU, by one that does not wait.
+    /// Onto the GPU, by one that does not wait, and whose word will be written.
     Begin,
+    /// Until the words are written of what was begun of it: no call.
+    Await,
+    /// Has the driver tell of moves that are over.
+    Flush,
     Advise(Advice),
     /// Into the group that stays where it is preferred.
     Stay,
@@ -59,10 +65,13 @@ fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
         }
         Step::Fetch => comes(blocks)
             .map(|comes| match comes {
-                Comes::Begin(range) => (range, Call::Begin),
-                Comes::Await(range) => (range, Call::Migrate(device)),
+                Comes::Begin(range) => (range, [None, Some(Call::Begin)]),
+                // While the last of it comes.
+                Comes::Await(range) => {
+                    (range, [(range.end() == blocks.end()).then_some(Call::Flush), Some(Call::Await)])
+                }
             })
-            .map(|(range, call)| Asked { call, range, step, blocks })
+            .flat_map(|(range, calls)| calls.into_iter().flatten().map(move |call| Asked { call, range, step, blocks }))
             .collect(),
         Step::Leave | Step::ToHost => whole(&[Call::Migrate(Place::Host)]),
         Step::ToDevice => whole(&[Call::Migrate(device)]),
@@ -77,7 +86,7 @@ impl Job {
     pub(super) fn new(batch: Batch, stay: Group, unmapped: bool, begun: Nanos) -> Self {
         let calls = batch.steps().iter().flat_map(|&step| calls(step, batch.range(), unmapped)).collect();
         let moved = batch.blocks().map(|block| (block, true)).collect();
-        Self { batch, calls, stay, unmapped, begun, done: begun, moved }
+        Self { batch, calls, under_way: VecDeque::new(), stay, unmapped, begun, done: begun, moved }
     }
 
     /// Whether no call is left to be made.
@@ -90,14 +99,13 @@ impl Job {
         self.done = start;
         while let Some(asked) = self.calls.pop_front() {
             let Asked { step, blocks, .. } = asked;
-            let failed = |block: UmBlock| self.moved.iter().any(|&(moved, ok)| moved == block && !ok);
-            let is_whole = !blocks.blocks().any(failed);
+            let is_whole = !blocks.blocks().any(|block| self.failed(block));
             let done = if is_whole { self.call(asked, memory)? } else { None };
             if let Some(done) = done {
                 self.done = done;
                 return Ok(());
             }
-            let each = blocks.blocks().filter(|&block| !failed(block));
+            let each = blocks.blocks().filter(|&block| !self.failed(block));
             let each: Vec<Asked> = each.flat_map(|block| calls(step, block.range(), self.unmapped)).collect();
             self.calls.retain(|later| later.step != step || later.blocks != blocks);
             if blocks.len > UmBlock::SIZE {
@@ -110,12 +118,28 @@ impl Job {
         Ok(())
     }
 
+    /// Whether a call about it failed.
+    fn failed(&self, block: UmBlock) -> bool {
+        self.moved.iter().any(|&(moved, ok)| moved == block && !ok)
+    }
+
     /// When it returns, unless it fails.
-    fn call(&self, asked: Asked, memory: &mut UnifiedMemory) -> Result<Option<Nanos>, ReplayError> {
+    fn call(&mut self, asked: Asked, memory: &mut UnifiedMemory) -> Result<Option<Nanos>, ReplayError> {
         let Asked { call, range, .. } = asked;
         let done = match call {
             Call::Migrate(to) => memory.migrate(range, to, self.done).map(|migrated| migrated.done),
-            Call::Begin => memory.begin(range, Place::Device(GPU), self.done).map(|migrated| migrated.ordered),
+            Call::Begin => memory.begin(range, Place::Device(GPU), self.done).map(|begun| {
+                self.under_way.push_back((range, begun.done));
+                begun.ordered
+            }),
+            Call::Await => {
+                let mut there = self.done;
+                while let Some((_, at)) = self.under_way.pop_front_if(|(begun, _)| begun.start < range.end()) {
+                    there = there.max(at);
+                }
+                Ok(there)
+            }
+            Call::Flush => Ok(self.done + memory.profile().flush_cost),
             Call::Advise(advice) => memory.advise(range, advice, self.done),
             Call::Stay => memory.join(range, self.stay, self.done).map(|migrated| migrated.done),
         };

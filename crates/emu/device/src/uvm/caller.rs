@@ -103,7 +103,7 @@ impl Memory {
 
     /// # Safety
     /// As [`Caller::write`].
-    unsafe fn write(&self, to: usize, bytes: &[u8]) -> bool {
+    pub(super) unsafe fn write(&self, to: usize, bytes: &[u8]) -> bool {
         let len = bytes.len();
         // SAFETY: the local side is `bytes`, only read; the remote side is checked by the kernel.
         let copied = self.remote(len, || unsafe {

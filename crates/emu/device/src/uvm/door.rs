@@ -3,7 +3,7 @@
 //! The node exists once the machine does (from `cuInit` on), as a driver's node exists once its module is loaded.
 
 use super::caller::FileKey;
-use super::{Backend, NvStatus, Uvm, release, remote};
+use super::{Backend, Mapping, NvStatus, Uvm, Wait, release, remote};
 use crate::error::CuError;
 use crate::hands::Outcome;
 use crate::machine::{Machine, machine};
@@ -45,7 +45,7 @@ impl Backend for Machine {
     fn now(&self) -> Nanos {
         self.look(|state| Ok(state.now)).unwrap_or(Nanos::ZERO)
     }
-    fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
+    fn migrate(&self, range: AddrRange, to: Place, wait: Wait) -> Result<(), NvStatus> {
         match self.migrate_members(range, to, wait).map_err(status)? {
             Outcome::Done => Ok(()),
             Outcome::Skipped => Err(NvStatus::MORE_PROCESSING_REQUIRED),
@@ -73,8 +73,11 @@ impl Backend for Machine {
     fn join(&self, range: AddrRange, group: Group) -> Result<(), NvStatus> {
         self.join(range, group).map_err(status)
     }
-    fn flush(&self) {
+    fn drain(&self) {
         self.drain();
+    }
+    fn flush(&self) {
+        self.flush();
     }
 }
 
@@ -117,6 +120,16 @@ pub unsafe fn ioctl(fd: RawFd, request: c_ulong, arg: *mut c_void) -> c_int {
     let (Ok(machine), Some(key)) = (machine(), FileKey::of(fd)) else { return -libc::ENOTTY };
     // SAFETY: by our contract.
     unsafe { uvm(machine).ioctl(key, request, arg as usize, machine) }
+}
+
+/// `deepumEmuUvmMap`: `mmap` of a file; 0, or an error number below 0; `-ENOTTY` if `fd` is no file of this device.
+///
+/// # Safety
+/// As for [`Uvm::map`].
+pub unsafe fn map(fd: RawFd, address: u64, len: u64, how: Mapping) -> c_int {
+    let (Ok(machine), Some(key)) = (machine(), FileKey::of(fd)) else { return -libc::ENOTTY };
+    // SAFETY: by our contract.
+    unsafe { uvm(machine).map(key, address, len, how) }
 }
 
 /// `deepumEmuUvmPoll`: 1 if a poll of the tools file finds it readable, 0 if not, `-ENOTTY` if it is no file of this device.

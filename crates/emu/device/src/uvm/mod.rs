@@ -32,6 +32,7 @@ pub mod door;
 mod entry;
 mod params;
 mod peer;
+mod pool;
 mod queue;
 pub mod remote;
 mod requests;
@@ -46,12 +47,14 @@ use deepum_emu_abi::forward::Node;
 use deepum_model::{Advice, Group, Notice};
 use parking_lot::Mutex;
 use peer::Peer;
+use pool::Pool;
 use queue::Tracker;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+pub use pool::{Mapping, Semaphore};
 pub use sys::NvStatus;
 
 /// What requests make the machine do. Called with no lock of this module held; a call may block until virtual
@@ -59,11 +62,11 @@ pub use sys::NvStatus;
 pub trait Backend {
     /// The device's clock.
     fn now(&self) -> Nanos;
-    /// `UVM_MIGRATE` of whole pages; `wait` until the copies are done.
+    /// `UVM_MIGRATE` of whole pages.
     ///
     /// # Errors
     /// The driver's status; also if some of it may not migrate, and the rest has.
-    fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus>;
+    fn migrate(&self, range: AddrRange, to: Place, wait: Wait) -> Result<(), NvStatus>;
     /// A policy of whole blocks.
     ///
     /// # Errors
@@ -94,8 +97,19 @@ pub trait Backend {
     /// # Errors
     /// The driver's status.
     fn join(&self, range: AddrRange, group: Group) -> Result<(), NvStatus>;
-    /// Puts every notice up to the present into the queues.
+    /// Puts every notice up to the present into the queues, at the end of a request.
+    fn drain(&self);
+    /// The request that does no more than that.
     fn flush(&self);
+}
+
+/// Who waits for the copies of a migration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// The call.
+    Here,
+    /// Nobody, or whoever looks at a word.
+    Not(Option<Semaphore>),
 }
 
 /// A GPU's UUID: the same bytes in `cuDeviceGetUuid` and here. Fixed per ordinal, so that runs repeat.
@@ -136,6 +150,7 @@ enum File {
 #[derive(Debug, Default)]
 struct Files {
     open: BTreeMap<FileKey, File>,
+    pools: Vec<Pool>,
     /// Whether the VA space's memory map is held by an MM file (one per process).
     mm: bool,
 }
@@ -186,6 +201,7 @@ impl Uvm {
     fn closed(&self, key: FileKey) {
         let mut files = self.files.lock();
         files.open.remove(&key);
+        files.pools.retain(|pool| pool.of != key);
         files.mm = files.open.values().any(|file| matches!(file, File::Uvm(UvmFile::Mm)));
         self.settle_wanted(&files);
     }
@@ -256,6 +272,10 @@ impl NoticeSink for Sink {
             entry::encode(notice, tracker.wide(), &mut |kind, _| tracker.drop_one(kind));
             true
         });
+    }
+
+    fn release(&mut self, semaphore: Semaphore) {
+        self.0.release(semaphore);
     }
 
     fn unread(&self) -> bool {

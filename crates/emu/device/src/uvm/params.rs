@@ -5,13 +5,9 @@ use deepum_core::units::{AddrRange, Bytes, DevAddr};
 use deepum_model::Group;
 use std::os::fd::RawFd;
 
-/// The longest struct, which names 32 groups, and some.
-pub(super) const LONGEST: usize = 288;
-
-/// A parameter struct, copied in; every one fits.
+/// A parameter struct, copied in.
 pub(super) struct Params {
-    pub(super) bytes: [u8; LONGEST],
-    pub(super) len: usize,
+    pub(super) bytes: Vec<u8>,
 }
 
 impl Params {

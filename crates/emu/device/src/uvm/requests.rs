@@ -4,10 +4,10 @@
 //! out whole; an unknown number is `EINVAL`, a bad pointer `EFAULT`.
 
 use super::caller::{Caller, FileKey};
-use super::params::{LONGEST, Params, groups, node, whole_pages};
+use super::params::{Params, groups, node, whole_pages};
 use super::queue::Tracker;
 use super::sys::{self, NvStatus, request};
-use super::{Backend, File, Uvm, UvmFile, gpu_uuid};
+use super::{Backend, File, Uvm, UvmFile, Wait, gpu_uuid};
 use crate::say;
 use deepum_core::units::{DeviceId, Place};
 use deepum_model::{Advice, Group};
@@ -51,9 +51,9 @@ impl Uvm {
             return 0;
         }
         let Some((len, status)) = self.shape(tools, request) else { return UNKNOWN };
-        let mut params = Params { bytes: [0; LONGEST], len };
+        let mut params = Params { bytes: vec![0; len] };
         // SAFETY: by our own contract.
-        if !unsafe { caller.read(arg, &mut params.bytes[..len]) } {
+        if !unsafe { caller.read(arg, &mut params.bytes) } {
             return BAD_POINTER;
         }
         let outcome = if tools {
@@ -63,7 +63,7 @@ impl Uvm {
         };
         params.put_u32(status, outcome.err().unwrap_or(NvStatus::OK).0);
         // SAFETY: by our own contract; the caller expects its parameters to be written.
-        if unsafe { caller.write(arg, &params.bytes[..params.len]) } { 0 } else { BAD_POINTER }
+        if unsafe { caller.write(arg, &params.bytes) } { 0 } else { BAD_POINTER }
     }
 
     /// Length of a request's struct and place of its status, if this driver knows the request on such a file.
@@ -91,6 +91,7 @@ impl Uvm {
                 _ => (16, 8),
             },
             (false, request::FLUSH_EVENTS) => (4, 0),
+            (false, request::ALLOC_SEMAPHORE_POOL) => self.pool_shape(),
             (false, request::MM_INITIALIZE) => (8, 4),
             (false, request::UUID_TABLE_V2) if self.branch >= 565 => (16, 8),
             (false, request::DISCARD) if self.branch >= 580 => (32, 24),
@@ -139,11 +140,12 @@ impl Uvm {
             request::SET_RANGE_GROUP => backend.join(whole_pages(params.u64(8), params.u64(16))?, Group(params.u64(0))),
             request::PREVENT_MIGRATION_RANGE_GROUPS => {
                 backend.set_migratable(&groups(params)?, false)?;
-                backend.flush();
+                backend.drain();
                 Ok(())
             }
             request::ALLOW_MIGRATION_RANGE_GROUPS => backend.set_migratable(&groups(params)?, true),
-            request::MIGRATE => self.migrate(params, backend),
+            request::ALLOC_SEMAPHORE_POOL => self.make_pool(key, params),
+            request::MIGRATE => self.migrate(key, params, backend),
             request::SET_PREFERRED_LOCATION..=request::UNSET_ACCESSED_BY => self.advise(request, params, backend),
             request::DISCARD => {
                 let unmap = match params.u64(16) {
@@ -213,20 +215,18 @@ impl Uvm {
         Ok(())
     }
 
-    fn migrate(&self, params: &Params, backend: &dyn Backend) -> Result<(), NvStatus> {
+    fn migrate(&self, key: FileKey, params: &Params, backend: &dyn Backend) -> Result<(), NvStatus> {
         let range = whole_pages(params.u64(0), params.u64(8))?;
         let (flags, semaphore, payload) = (params.u32(32), params.u64(40), params.u32(48));
         if flags & !1 != 0 {
             return Err(NvStatus::INVALID_ARGUMENT);
         }
-        let wait = flags == 0;
-        // Semaphores live in pools that only the user-mode driver makes; there are none here.
-        if semaphore != 0 {
-            return Err(if wait { NvStatus::INVALID_ARGUMENT } else { NvStatus::INVALID_ADDRESS });
-        }
-        if !wait && payload != 0 {
-            return Err(NvStatus::INVALID_ARGUMENT);
-        }
+        let wait = match (flags, semaphore) {
+            (0, 0) => Wait::Here,
+            (1, 0) if payload == 0 => Wait::Not(None),
+            (1, at) if at != 0 => Wait::Not(Some(self.semaphore(key, at, payload)?)),
+            _ => return Err(NvStatus::INVALID_ARGUMENT),
+        };
         let uuid = params.uuid(16);
         let to = if uuid == sys::CPU_UUID {
             node(params.u32(52))?;
@@ -261,7 +261,7 @@ impl Uvm {
         backend.advise(range, advice)
     }
 
-    fn gpu(&self, uuid: &[u8; 16]) -> Result<DeviceId, NvStatus> {
+    pub(super) fn gpu(&self, uuid: &[u8; 16]) -> Result<DeviceId, NvStatus> {
         (0..self.devices).map(DeviceId).find(|d| gpu_uuid(*d) == *uuid).ok_or(NvStatus::INVALID_DEVICE)
     }
 

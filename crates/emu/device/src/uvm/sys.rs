@@ -23,6 +23,8 @@ impl NvStatus {
     pub const INVALID_STATE: Self = Self(0x40);
     /// No room.
     pub const NO_MEMORY: Self = Self(0x51);
+    /// Something is there.
+    pub const UVM_ADDRESS_IN_USE: Self = Self(0x68);
     /// Not played by this device.
     pub const NOT_SUPPORTED: Self = Self(0x56);
     /// No such thing.
@@ -53,6 +55,7 @@ pub(super) mod request {
     pub const DISABLE_EVENTS: u64 = 59;
     pub const UUID_TABLE: u64 = 64;
     pub const FLUSH_EVENTS: u64 = 67;
+    pub const ALLOC_SEMAPHORE_POOL: u64 = 68;
     pub const MM_INITIALIZE: u64 = 75;
     pub const INIT_EVENT_TRACKER_V2: u64 = 76;
     pub const UUID_TABLE_V2: u64 = 77;

@@ -17,6 +17,7 @@ static uint32_t get;
 /* Sums over the entries read: faults, bytes by migration cause, replays. */
 static uint64_t faults, bytes_by_cause[6], replays, other;
 static unsigned char uuid_of_gpu[16];
+static const unsigned char cpu[16] = { 0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73 };
 
 static void drain(void)
 {
@@ -54,9 +55,58 @@ static unsigned migrate(int fd, uint64_t base, uint64_t len, const unsigned char
     return p[18];
 }
 
+/* A pool of semaphores at these addresses; the driver's status, which lies behind as many rows as it has. */
+static unsigned make_pool(int fd, void *at, int driver)
+{
+    static uint64_t p[1200];
+    memset(p, 0, sizeof p);
+    p[0] = (uint64_t)at;
+    p[1] = 4096;
+    CHECK(ioctl(fd, 68, p) == 0);
+    return (unsigned)p[driver < 550 ? 147 : 1155];
+}
+
+/* A move that does not wait, whose word is written when it is over, in virtual time; and is told of when that is asked for. */
+static void by_a_word(int space, uint64_t block, int driver)
+{
+    void (*await)(uint64_t) = (void (*)(uint64_t))dlsym(cuda, "deepumEmuAwait");
+    uint64_t (*now)(void) = (uint64_t (*)(void))dlsym(cuda, "deepumEmuTime");
+    volatile uint32_t *pool = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int rw = PROT_READ | PROT_WRITE, how = MAP_SHARED | MAP_FIXED;
+    CHECK(await && now && pool != MAP_FAILED);
+    CHECK(mmap((void *)pool, 4096, rw, how, space, (off_t)pool) == MAP_FAILED && errno == EINVAL);
+    CHECK(make_pool(space, (void *)pool, driver) == 0);
+    CHECK(make_pool(space, (void *)pool, driver) == 0x68);
+    CHECK(mmap((void *)pool, 4096, rw, how, space, (off_t)pool) == pool && pool[3] == 0);
+
+    CHECK(migrate(space, block, 2 * MIB, cpu) == 0);
+    drain();
+    uint64_t before = now(), told = bytes_by_cause[1], len = 2 * MIB, word = (uint64_t)(pool + 3);
+    uint32_t p[24] = { 0 };
+    memcpy(p, &block, 8);
+    memcpy(p + 2, &len, 8);
+    memcpy(p + 4, uuid_of_gpu, 16);
+    p[8] = 1;
+    memcpy(p + 10, &word, 8);
+    p[12] = 0x1234;
+    CHECK(ioctl(space, 51, p) == 0 && p[18] == 0);
+    uint64_t begun = now() - before;
+    CHECK(pool[3] == 0);
+    await(word);
+    CHECK(pool[3] == 0x1234 && pool[2] == 0 && pool[4] == 0);
+    /* The copy takes longer than the call. */
+    CHECK(now() - before > 2 * begun);
+    await(word);
+    drain();
+    CHECK(bytes_by_cause[1] == told);
+    uint32_t flush[24] = { 7 };
+    CHECK(ioctl(space, 67, flush) == 0 && flush[0] == 0);
+    drain();
+    CHECK(bytes_by_cause[1] == told + 2 * MIB);
+}
+
 int main(int argc, char **argv)
 {
-    static const unsigned char cpu[16] = { 0xa6, 0x5e, 0x0f, 0x4e, 0xd7, 0xd4, 0x7b, 0xa2, 0x50, 0x47, 0x41, 0x2c, 0x14, 0x2a, 0x77, 0x73 };
     int tiny = argc > 2;
     cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     CHECK(cuda);
@@ -135,6 +185,7 @@ int main(int argc, char **argv)
     CHECK(migrate(space, managed + 14 * MIB, 2 * MIB, uuid_of_gpu) == 0);
     drain();
     CHECK(bytes_by_cause[1] == 4 * MIB);
+    by_a_word(space, managed + 14 * MIB, atoi(argv[1]));
     CHECK(migrate(space, managed + 16 * MIB, 2 * MIB, uuid_of_gpu) == 0x1e);
     CHECK(migrate(space, managed, 2 * MIB, (const unsigned char *)"no such gpu uuid") == 0x26);
     uint32_t discard[24] = { 0 };

@@ -142,6 +142,10 @@ static int other(int socket, int driver)
     int routed = ioctl(space, 80, discard);
     CHECK(driver >= 580 ? routed == 0 && discard[6] == 0 : routed == -1 && errno == EINVAL);
 
+    /* Words of the program's are out of its reach. */
+    CHECK(mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, space, (off_t)page) == MAP_FAILED && errno == EOPNOTSUPP);
+    CHECK(mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, tools, (off_t)page) == MAP_FAILED && errno == EOPNOTSUPP);
+
     /* The queue, which the program attached: waited for, read, waited for again. */
     struct pollfd poll_tools = { .fd = tools, .events = POLLIN };
     drain(0);

@@ -41,6 +41,13 @@ int deepumEmuUvmPoll(int fd)
     return fake_readable;
 }
 
+int deepumEmuUvmMap(int fd, unsigned long at, unsigned long len, int protection, int flags, long offset)
+{
+    (void)at, (void)len, (void)protection, (void)flags;
+    fake_last_fd = fd;
+    return offset == 8192 ? -EINVAL : 0;
+}
+
 int deepumEmuDriverRelease(char *text, size_t room)
 {
     const char *release = "580.65.06";

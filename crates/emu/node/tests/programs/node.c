@@ -122,7 +122,14 @@ int main(int argc, char **argv)
     int copy = dup(uvm), sent = through_a_socket(tools), high = fcntl(uvm, F_DUPFD_CLOEXEC, 100);
     CHECK(ioctl(copy, 51, params) == 0 && ioctl(sent, 51, params) == 0 && ioctl(high, 51, params) == 0 && *ioctls == 5);
     CHECK(strcmp(link_of(high), "/dev/nvidia-uvm") == 0 && strcmp(link_of(sent), "/dev/nvidia-uvm-tools") == 0);
+    /* Mappings. */
+    void *here = mmap(0, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(here != MAP_FAILED && mmap(here, 4096, PROT_READ, MAP_SHARED | MAP_FIXED, copy, 4096) == here && *last == copy);
+    CHECK(mmap64(here, 4096, PROT_READ, MAP_SHARED | MAP_FIXED, high, 8192) == MAP_FAILED && errno == EINVAL && *last == high);
     /* What is not a node goes to the kernel. */
+    int zero = open("/dev/zero", O_RDWR);
+    int *zeros = mmap(0, 4096, PROT_READ, MAP_PRIVATE, zero, 0);
+    CHECK(zeros != MAP_FAILED && *zeros == 0 && *last == high && mmap(0, 4096, PROT_READ, MAP_SHARED, 1000, 0) == MAP_FAILED && errno == EBADF);
     int pipes[2], ready;
     CHECK(pipe(pipes) == 0 && write(pipes[1], "abc", 3) == 3 && ioctl(pipes[0], FIONREAD, &ready) == 0 && ready == 3);
     CHECK(ioctl(-1, 51, params) == -1 && errno == EBADF && *ioctls == 5);

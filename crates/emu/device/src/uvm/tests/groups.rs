@@ -57,7 +57,7 @@ fn requests_have_the_shapes_of_the_driver() {
                 "end Group(55)",
                 "join Group(55) 0x400000+200000",
                 &format!("[{}] false", most.join(", ")),
-                "flush",
+                "drain",
                 "[Group(9), Group(8)] true",
             ]
         );

@@ -1,6 +1,7 @@
 //! A tool attaches, reads and commands, as facts 2.8 say it is done, against every driver: what the tests share.
 
 mod groups;
+mod pools;
 mod queue;
 mod remote;
 mod requests;
@@ -9,6 +10,7 @@ use super::caller::FileKey;
 use super::sys::{self, NvStatus};
 use super::{Backend, Uvm, gpu_uuid};
 use crate::machine::NoticeSink;
+use crate::uvm::Wait;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
 use deepum_emu_abi::forward::{Node, PARAMS};
 use deepum_model::{Advice, FaultAccess, Group, Notice, PageMask};
@@ -28,8 +30,8 @@ impl Backend for Moves {
     fn now(&self) -> Nanos {
         Nanos(0x0102_0304_0506)
     }
-    fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
-        self.0.lock().unwrap().push(format!("migrate {:x?}+{:x} {to:?} {wait}", range.start, range.len.0));
+    fn migrate(&self, range: AddrRange, to: Place, wait: Wait) -> Result<(), NvStatus> {
+        self.0.lock().unwrap().push(format!("migrate {:x?}+{:x} {to:?} {wait:?}", range.start, range.len.0));
         if range.start.0 == 0x1000 { Err(NvStatus::NO_MEMORY) } else { Ok(()) }
     }
     fn advise(&self, range: AddrRange, advice: Advice) -> Result<(), NvStatus> {
@@ -55,6 +57,9 @@ impl Backend for Moves {
     fn join(&self, range: AddrRange, group: Group) -> Result<(), NvStatus> {
         self.0.lock().unwrap().push(format!("join {group:x?} {:x?}+{:x}", range.start, range.len.0));
         Ok(())
+    }
+    fn drain(&self) {
+        self.0.lock().unwrap().push("drain".to_owned());
     }
     fn flush(&self) {
         self.0.lock().unwrap().push("flush".to_owned());

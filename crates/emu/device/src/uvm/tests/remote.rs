@@ -19,7 +19,7 @@ impl Backend for Slow {
     fn now(&self) -> Nanos {
         self.moves.now()
     }
-    fn migrate(&self, range: AddrRange, to: Place, wait: bool) -> Result<(), NvStatus> {
+    fn migrate(&self, range: AddrRange, to: Place, wait: Wait) -> Result<(), NvStatus> {
         self.served.lock().unwrap().push(remote::serves());
         drop(self.bell.wait_while(self.stands.lock().unwrap(), |stands| *stands).unwrap());
         self.moves.migrate(range, to, wait)
@@ -41,6 +41,9 @@ impl Backend for Slow {
     }
     fn join(&self, range: AddrRange, group: Group) -> Result<(), NvStatus> {
         self.moves.join(range, group)
+    }
+    fn drain(&self) {
+        self.moves.drain();
     }
     fn flush(&self) {
         self.moves.flush();
@@ -133,7 +136,7 @@ fn a_request_from_elsewhere_is_answered_as_one_from_here() {
         let (outcome, writes) = ask(&line, 51, 0x5000, &migrate(7));
         assert_eq!((outcome, writes.len(), writes[0].0, writes[0].1.len()), (0, 1, 0x5000, 80));
         assert_eq!(u32_at(&writes[0].1, 72), 0);
-        assert_eq!(*slow.moves.0.lock().unwrap(), ["migrate 0xe00000+200000 Host true"]);
+        assert_eq!(*slow.moves.0.lock().unwrap(), ["migrate 0xe00000+200000 Host Here"]);
         assert_eq!(*slow.served.lock().unwrap(), [true], "its thread stands in for another");
         // The table lies where the parameters say.
         let version = [u8::from(branch == 560)];

@@ -142,9 +142,9 @@ fn migrate_checks_what_the_driver_checks() {
     assert_eq!(
         *world.moves.0.lock().unwrap(),
         [
-            "migrate 0x200000+200000 Device(DeviceId(1)) true",
-            "migrate 0x200000+1000 Host false",
-            "migrate 0x1000+1000 Device(DeviceId(1)) true"
+            "migrate 0x200000+200000 Device(DeviceId(1)) Here",
+            "migrate 0x200000+1000 Host Not(None)",
+            "migrate 0x1000+1000 Device(DeviceId(1)) Here"
         ]
     );
     for (base, len) in [(0, 4096), (4096, 0), (4097, 4096), (4096, 100), (u64::MAX - 4095, 8192)] {
@@ -153,7 +153,8 @@ fn migrate_checks_what_the_driver_checks() {
     assert_eq!(migrate(4096, 4096, &[7; 16], &[]), NvStatus::INVALID_DEVICE.0);
     assert_eq!(migrate(4096, 4096, &gpu, &[(32, &[2])]), NvStatus::INVALID_ARGUMENT.0, "test flags");
     assert_eq!(migrate(4096, 4096, &gpu, &[(32, &[1]), (48, &[1])]), NvStatus::INVALID_ARGUMENT.0);
-    assert_eq!(migrate(4096, 4096, &gpu, &[(32, &[1]), (40, &[8])]), NvStatus::INVALID_ADDRESS.0);
+    assert_eq!(migrate(4096, 4096, &gpu, &[(32, &[1]), (40, &[8])]), NvStatus::INVALID_ADDRESS.0, "in no pool");
+    assert_eq!(migrate(4096, 4096, &gpu, &[(40, &[8])]), NvStatus::INVALID_ARGUMENT.0, "it waits");
     assert_eq!(migrate(4096, 4096, &sys::CPU_UUID, &[(52, &[3])]), NvStatus::INVALID_ARGUMENT.0);
     assert_eq!(world.moves.0.lock().unwrap().len(), 3, "nothing refused reaches the machine");
 }

@@ -1,0 +1,106 @@
+//! Words that the driver writes once what was asked for is over.
+//!
+//! Problem: whoever waits for a move in a call of the driver holds the address space's lock until the copies are over, and whoever wants it for writing waits that long, as each call about
+//! blocks that leave does; and each such call wakes a thread of the kernel twice. Idea: a call that does not wait takes a *semaphore*, a word in a pool, which the GPU writes behind the
+//! copies. CUDA has such a pool of its own in the same address space; this is another one, of a page (facts 4.11).
+
+use crate::migrate::{MigrateError, VaSpace};
+use crate::raw::{self, Params, PoolMemory, RequestError, Reserved};
+use crate::sys::{self, request};
+use deepum_core::units::{AddrRange, DeviceId, Place};
+use std::io;
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A pool of one address space, for one thread.
+#[derive(Debug)]
+pub struct Semaphores {
+    words: PoolMemory,
+    /// Of the calls that took one.
+    last: u32,
+}
+
+/// Which word a call took, and what will be in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Taken(u32);
+
+/// The word of a call that was begun.
+#[derive(Clone, Copy, Debug)]
+pub struct Word<'a> {
+    word: &'a AtomicU32,
+    payload: u32,
+}
+
+impl Word<'_> {
+    /// Whether what was asked for is over.
+    pub fn is_written(&self) -> bool {
+        self.word.load(Ordering::Acquire) == self.payload
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> u64 {
+        self.word.as_ptr() as u64
+    }
+}
+
+/// What a driver never answers.
+const UNANSWERED: u32 = u32::MAX;
+
+impl VaSpace {
+    /// Makes a pool, which is the address space's until that ends. Only in the process whose address space it is.
+    ///
+    /// # Errors
+    /// [`RequestError`].
+    pub fn semaphores(&self) -> Result<Semaphores, RequestError> {
+        let system = |source: io::Error| RequestError::System { request: request::ALLOC_SEMAPHORE_POOL, source };
+        let reserved = Reserved::page().map_err(system)?;
+        self.make_pool(&reserved)?;
+        let words = reserved.map(&*self.kernel, self.descriptor()).map_err(system)?;
+        Ok(Semaphores { words, last: 0 })
+    }
+
+    fn make_pool(&self, at: &Reserved) -> Result<(), RequestError> {
+        type Old = sys::AllocSemaphorePool<32>;
+        type New = sys::AllocSemaphorePool<256>;
+        let mut params = Params::default();
+        params.put_u64(offset_of!(New, base), at.address());
+        params.put_u64(offset_of!(New, length), at.length());
+        // No rows: every GPU has it mapped. So an older driver's status is among rows that a newer one does not look at.
+        let (old, new) = (offset_of!(Old, rm_status), offset_of!(New, rm_status));
+        params.put_u32(new, UNANSWERED);
+        // SAFETY: the driver maps memory of its own at addresses that nothing else has while `at` lives.
+        unsafe {
+            raw::call(&*self.kernel, self.descriptor(), request::ALLOC_SEMAPHORE_POOL, &mut params, |p| {
+                match p.u32(new) {
+                    UNANSWERED => p.u32(old),
+                    answer => answer,
+                }
+            })
+        }
+    }
+
+    /// As [`VaSpace::begin`]; a word of `pool` will say when it is over.
+    ///
+    /// # Errors
+    /// As there; then no word is written.
+    pub(crate) fn begin_with(
+        &self,
+        range: AddrRange,
+        to: DeviceId,
+        pool: &mut Semaphores,
+    ) -> Result<Taken, MigrateError> {
+        // What a page begins with is 0.
+        pool.last = pool.last.checked_add(1).unwrap_or(1);
+        let taken = Taken(pool.last);
+        let word = pool.word(taken);
+        self.move_all(range, Place::Device(to), sys::MIGRATE_ASYNC, Some((word.address(), word.payload)))?;
+        Ok(taken)
+    }
+}
+
+impl Semaphores {
+    /// Its words are taken in turn: far more of them than calls are ever under way.
+    pub(crate) fn word(&self, Taken(payload): Taken) -> Word<'_> {
+        Word { word: self.words.word(payload as usize % self.words.count()), payload }
+    }
+}
