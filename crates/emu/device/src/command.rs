@@ -78,9 +78,15 @@ impl Machine {
     /// Keeps the calling thread until the word at `address`, of a pool, was written for the last migration that it was asked for with: for threads of an engine, which virtual time does not
     /// wait for while they look at a word themselves.
     pub fn await_word(&self, address: u64) {
+        let Some(at) = self.lock().releases.last(address) else { return };
         // A machine that ends keeps nobody.
-        if let Ok(Some(at)) = self.look(|state| Ok(state.releases.last(address))) {
-            let _ = self.command(Order::Await(at));
+        let _ = self.command(Order::Await(at));
+        // Nor does one whose engine has gone: whoever is let go before the time finds the word written, as a call that waits finds all done.
+        let mut state = self.lock();
+        if let Some(semaphore) = state.releases.take_of(address)
+            && let Some(sink) = &mut state.sink
+        {
+            sink.release(semaphore);
         }
     }
 

@@ -278,10 +278,12 @@ impl Machine {
             let at_once = !state.hands.still || !self.pace.driven();
             if self.ended() {
                 // What has not begun never will; what has, has an end that nobody will see.
-                state.hands.take(number);
+                let began_never = state.hands.take(number).is_some();
                 state.hands.tickets.retain(|ticket| ticket.number != number);
                 self.pace.hold(-1);
-                return Some(Ok(Outcome::Done));
+                // Nobody will write a word of one that never began.
+                let awaits = began_never && matches!(order, Order::Migrate(.., Wait::Not(Some(_))));
+                return Some(if awaits { Err(CuError::Deinitialized) } else { Ok(Outcome::Done) });
             }
             if at_once && let Some(asked) = state.hands.take(number) {
                 if let Some(outcome) = state.begin(asked, self) {

@@ -29,6 +29,13 @@ impl Releases {
         if is_due { self.due.pop_first().map(|(.., semaphore)| semaphore) } else { None }
     }
 
+    /// The last one to the word at this address, if one is due yet.
+    pub(crate) fn take_of(&mut self, address: u64) -> Option<Semaphore> {
+        let last = self.due.iter().rev().find(|(.., semaphore)| semaphore.address == address).copied()?;
+        self.due.remove(&last);
+        Some(last.2)
+    }
+
     /// When the last one to the word at this address is due, if one is.
     pub(crate) fn last(&self, address: u64) -> Option<Nanos> {
         self.due.iter().rev().find(|(.., semaphore)| semaphore.address == address).map(|(at, ..)| *at)
