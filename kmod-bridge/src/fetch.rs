@@ -2,7 +2,7 @@
 
 use crate::migrate::{MigrateError, VaSpace};
 use crate::semaphores::{Semaphores, Word};
-use deepum_core::steps::{Comes, comes};
+use deepum_core::steps::{By, Comes, comes};
 use deepum_core::units::{AddrRange, DeviceId, Place};
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ impl VaSpace {
     /// [`MigrateError`]. Part of the range may have moved then.
     pub fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
         let place = Place::Device(to);
-        for call in comes(range) {
+        for call in comes(range, By::Call) {
             match call {
                 // The call that waits says why, or mends it.
                 Comes::Begin(piece) if self.begin(piece, to).is_err() => return self.migrate(range, place),
@@ -40,7 +40,7 @@ impl VaSpace {
     ) -> Result<bool, MigrateError> {
         let place = Place::Device(to);
         let mut under_way = VecDeque::new();
-        for call in comes(range) {
+        for call in comes(range, By::Word) {
             match call {
                 Comes::Begin(piece) => match self.begin_with(piece, to, pool) {
                     Ok(taken) => under_way.push_back((piece, taken)),

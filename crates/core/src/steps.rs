@@ -14,8 +14,9 @@
 //!   leaves its copies; and since they stay mapped for reading, it is said to access the block, which maps them for writing.
 //!
 //! What comes onto the GPU does so in calls that do not wait ([`comes`]). Problem: a `UVM_MIGRATE` that waits holds the address space's lock for as long as its copies take, and whoever wants it for
-//! writing waits that long: each call about blocks that leave does, three times. Between two calls that wait, the link is idle. Idea: calls that do not wait, of two blocks each, and behind each one
-//! that waits for the call two before: the link always has something to carry, which brings in as much as any calls that were tried on an H200 (facts 4.10). What is empty has nothing to carry: one call, which waits, gives all of it its
+//! writing waits that long: each call about blocks that leave does, three times. Between two calls that wait, the link is idle. Idea: calls that do not wait, of two blocks each. Their end is known by a
+//! word that the driver writes, where it does, and by a call that waits behind them where it does not. Then the one that is awaited is not the last, so that the link always has something to carry: one call
+//! more is enough for words, two for calls, which brings in as much as any that were tried on an H200 (facts 4.10, 4.11). What is empty has nothing to carry: one call, which waits, gives all of it its
 //! place, since the call costs more than the places: for two blocks it takes an H200 70 us (`docs/gpu-results/2026-11-27-h200/moving.txt`).
 //!
 //! Invariants: whatever is believed wrongly about a block, or fails half-way, no contents are lost. At worst bytes are copied in vain.
@@ -62,30 +63,48 @@ pub enum Step {
 
 /// What one call asks for, unless it waits for all that is left.
 const PIECE: Bytes = Bytes(2 * UmBlock::SIZE.0);
-/// How many of them are under way beside the one that is waited for.
-const AHEAD: u64 = 2;
+
+/// How it is known that what was begun is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum By {
+    /// A call that waits.
+    Call,
+    /// A word that is written.
+    Word,
+}
+
+impl By {
+    /// How many calls are under way beside the one that is waited for.
+    const fn ahead(self) -> u64 {
+        match self {
+            Self::Call => 2,
+            Self::Word => 1,
+        }
+    }
+}
 
 /// A `UVM_MIGRATE` to the GPU about a part of what is fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Comes {
     /// That does not wait.
     Begin(AddrRange),
-    /// That waits until all of it is there, which was asked for before.
+    /// That waits until all of it is there, which was asked for before; or no call, but a look at words.
     Await(AddrRange),
 }
 
 /// The calls that fetch all of `range`, whole UM blocks, one after the other.
-pub fn comes(range: AddrRange) -> impl Iterator<Item = Comes> {
+pub fn comes(range: AddrRange, by: By) -> impl Iterator<Item = Comes> {
+    let ahead = by.ahead();
     let piece = move |n: u64| {
         let start = DevAddr(range.start.0 + n * PIECE.0);
         AddrRange::new(start, PIECE.min(Bytes(range.end().0 - start.0)))
     };
     let pieces = range.len.0.div_ceil(PIECE.0);
     let each = (0..pieces).flat_map(move |n| {
-        let earlier = n.checked_sub(AHEAD).map(|earlier| Comes::Await(piece(earlier)));
+        let earlier = n.checked_sub(ahead).map(|earlier| Comes::Await(piece(earlier)));
         [Some(Comes::Begin(piece(n))), earlier].into_iter().flatten()
     });
-    let rest = piece(pieces.saturating_sub(AHEAD)).start;
+    let rest = piece(pieces.saturating_sub(ahead)).start;
     each.chain([Comes::Await(AddrRange::new(rest, Bytes(range.end().0 - rest.0)))])
 }
 
@@ -123,10 +142,10 @@ mod tests {
     use super::*;
 
     /// Blocks of a fetch, from 100 on, by call: begun (`true`) or waited for.
-    fn calls(blocks: u64) -> Vec<(bool, u64, u64)> {
+    fn calls(blocks: u64, by: By) -> Vec<(bool, u64, u64)> {
         let range = AddrRange::new(UmBlock(100).start(), Bytes(blocks * UmBlock::SIZE.0));
         let span = |range: AddrRange| (UmBlock::containing(range.start).0, range.len.0 / UmBlock::SIZE.0);
-        comes(range)
+        comes(range, by)
             .map(|call| match call {
                 Comes::Begin(range) => (true, span(range).0, span(range).1),
                 Comes::Await(range) => (false, span(range).0, span(range).1),
@@ -135,11 +154,18 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_is_begun_in_pieces_and_waited_for_two_pieces_later() {
-        assert_eq!(calls(1), [(true, 100, 1), (false, 100, 1)]);
-        assert_eq!(calls(4), [(true, 100, 2), (true, 102, 2), (false, 100, 4)]);
+    fn what_comes_is_begun_in_pieces_and_waited_for_pieces_later() {
+        for by in [By::Call, By::Word] {
+            assert_eq!(calls(1, by), [(true, 100, 1), (false, 100, 1)]);
+        }
+        assert_eq!(calls(4, By::Call), [(true, 100, 2), (true, 102, 2), (false, 100, 4)]);
+        assert_eq!(calls(4, By::Word), [(true, 100, 2), (true, 102, 2), (false, 100, 2), (false, 102, 2)]);
         assert_eq!(
-            calls(7),
+            calls(5, By::Word),
+            [(true, 100, 2), (true, 102, 2), (false, 100, 2), (true, 104, 1), (false, 102, 2), (false, 104, 1)]
+        );
+        assert_eq!(
+            calls(7, By::Call),
             [
                 (true, 100, 2),
                 (true, 102, 2),

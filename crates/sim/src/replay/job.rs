@@ -5,7 +5,7 @@
 use super::ReplayError;
 use super::mind::GPU;
 use deepum_core::queues::{Batch, Lane};
-use deepum_core::steps::{Comes, Step, comes};
+use deepum_core::steps::{By, Comes, Step, comes};
 use deepum_core::units::{AddrRange, Nanos, Place, UmBlock};
 use deepum_model::{Advice, Group, ModelError, UnifiedMemory};
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
         Step::Leave if unmapped => {
             whole(&[Call::Advise(Advice::Prefer(Some(Place::Host))), Call::Stay, Call::Advise(Advice::Prefer(None))])
         }
-        Step::Fetch => comes(blocks)
+        Step::Fetch => comes(blocks, By::Word)
             .map(|comes| match comes {
                 Comes::Begin(range) => (range, [None, Some(Call::Begin)]),
                 // While the last of it comes.
