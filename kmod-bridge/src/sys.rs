@@ -146,7 +146,7 @@ pub struct MappingAttributes {
     pub words: [u32; 5],
 }
 
-/// `UVM_ALLOC_SEMAPHORE_POOL_PARAMS` with so many rows: 32 in 515 to 545 and 550.40, 256 from 550.54 on.
+/// `UVM_ALLOC_SEMAPHORE_POOL_PARAMS` with so many rows: 32 in 515 and 535, 256 from 550.54 on.
 #[derive(Debug)]
 #[repr(C)]
 pub struct AllocSemaphorePool<const ROWS: usize> {

@@ -5,7 +5,7 @@
 use crate::cuda::{Cuda, Failed, call};
 use anyhow::{Context, Result, bail};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, Nanos, Place, UmBlock};
-use deepum_kmod_bridge::{Bridge, Gpu, Linux, NOTICES, Support, ToolsQueue, Uuid, VaSpace};
+use deepum_kmod_bridge::{Bridge, Gpu, Linux, NOTICES, Support, ToolsQueue, Uuid, VaSpace, Word};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Arc;
 
@@ -22,7 +22,12 @@ pub struct World {
     pub queue: Result<ToolsQueue, String>,
     /// The emulated device's clock, where that is it.
     virtual_time: Option<unsafe extern "C" fn() -> u64>,
+    /// How a word is awaited there.
+    virtual_wait: Option<unsafe extern "C" fn(u64)>,
 }
+
+/// A word that is not written by then, of a move of some MiB, never will be.
+const LOST: Nanos = Nanos(2_000_000_000);
 
 impl World {
     pub fn open() -> Result<Self> {
@@ -41,6 +46,8 @@ impl World {
         call!(cuda, cuCtxSetCurrent(context => *mut c_void))?;
         // SAFETY: of this type where it exists (ARCHITECTURE.md, section 7).
         let virtual_time = unsafe { cuda.get("deepumEmuTime") }.ok().map(|function| *function);
+        // SAFETY: as above.
+        let virtual_wait = unsafe { cuda.get("deepumEmuAwait") }.ok().map(|function| *function);
         let Bridge { support, queue, va_space } =
             Bridge::open(Arc::new(Linux), &[Gpu { id: GPU, uuid: Uuid(uuid) }], NOTICES);
         Ok(Self {
@@ -50,6 +57,7 @@ impl World {
             space: va_space.context("nothing can be measured")?,
             queue: queue.map_err(|why| why.to_string()),
             virtual_time,
+            virtual_wait,
             cuda,
         })
     }
@@ -69,6 +77,21 @@ impl World {
                 Nanos(now.tv_sec().unsigned_abs() * 1_000_000_000 + now.tv_nsec().unsigned_abs())
             }
         }
+    }
+
+    /// Keeps its processor until the driver has written a word; whether it has.
+    pub fn until(&self, word: Word<'_>) -> bool {
+        match self.virtual_wait {
+            // SAFETY: takes an address that it does not touch.
+            Some(wait) => unsafe { wait(word.address()) },
+            None => {
+                let begun = self.now();
+                while !word.is_written() && self.now().saturating_sub(begun) < LOST {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        word.is_written()
     }
 
     /// How long it takes.

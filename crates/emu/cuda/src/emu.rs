@@ -193,11 +193,11 @@ pub extern "C" fn deepumEmuKnown(bytes: u64) {
     guarded((), || known_next(Bytes(bytes)));
 }
 
-/// The device's clock in virtual nanoseconds, which is not the host's; 0 without a device.
+/// The device's clock in virtual nanoseconds, which is not the host's, as the calling thread has it; 0 without a device.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "exported name")]
 pub extern "C" fn deepumEmuNow() -> u64 {
-    guarded(0, || machine().and_then(|m| m.look(|state| Ok(state.now.0))).unwrap_or(0))
+    guarded(0, || machine().and_then(|m| m.now()).map_or(0, |now| now.0))
 }
 
 /// The host clock in virtual nanoseconds; 0 without a device.

@@ -7,7 +7,7 @@
 //! address. One whose outcome is known at once (a refusal, a discard) lets its thread go, and the engine settles again before the
 //! next is carried out.
 //!
-//! A discard returns at the instant at which it is carried out, and its cost is paid by the next command of the same hand: the
+//! A discard returns at the instant at which it is carried out, and its cost is paid by the next command of the same hand, which begins when its time is over: the
 //! program may be waiting for the end of a discard outside every call of ours (a block that is handed out again), and virtual
 //! time, which only its calls move, would stand still for ever.
 //!
@@ -21,6 +21,7 @@
 //! is let go once, though the device may be standing still for exactly that ticket while the engine goes; and when the next
 //! engine takes over, nobody is held. One thread too many or too few would be counted for ever, and the device would wait for it.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use deepum_core::units::{AddrRange, DevAddr, Nanos, Place};
@@ -141,6 +142,8 @@ struct Own {
 pub struct Hands {
     /// Commands noted down.
     asked: Vec<Asked>,
+    /// Commands that begin when their hand's time comes, soonest first.
+    later: BTreeMap<(Nanos, u64), Order>,
     /// Outcomes whose threads have not seen them yet, by number.
     answers: BTreeMap<u64, CuResult<Outcome>>,
     /// Threads to be let go, soonest last.
@@ -156,6 +159,11 @@ impl Hands {
     #[must_use]
     pub fn next(&self) -> Option<Ticket> {
         self.tickets.last().copied()
+    }
+    /// When the next command begins that waits for its hand.
+    #[must_use]
+    pub fn begins(&self) -> Option<Nanos> {
+        self.later.first_key_value().map(|((at, _), _)| *at)
     }
     fn take(&mut self, number: u64) -> Option<Asked> {
         let at = self.asked.iter().position(|asked| asked.number == number)?;
@@ -198,6 +206,10 @@ impl State {
     fn begin(&mut self, asked: Asked, machine: &Machine) -> Option<CuResult<Outcome>> {
         let (now, own) = (self.now, asked.order.hand() as usize);
         let Own { let_go, busy_until } = self.hands.own[own];
+        if busy_until > now && !matches!(asked.order, Order::Discard(..)) {
+            self.hands.later.insert((busy_until, asked.number), asked.order);
+            return None;
+        }
         let awake = if let_go == Some(now) { now } else { now + machine.profile.engine_reaction };
         let moved = match self.carry_out(asked.order, awake.max(busy_until), machine) {
             Ok(moved) => moved,
@@ -220,6 +232,16 @@ impl State {
         let place = self.hands.tickets.partition_point(|t| *t > ticket);
         self.hands.tickets.insert(place, ticket);
         None
+    }
+
+    /// Carries out the next command that has waited for its hand; whether its outcome is known at once.
+    pub(crate) fn begin_later(&mut self, machine: &Machine) -> bool {
+        let Some(((_, number), order)) = self.hands.later.pop_first() else { return false };
+        // It is awake, and free.
+        self.hands.own[order.hand() as usize] = Own { let_go: Some(self.now), busy_until: self.now };
+        let Some(outcome) = self.begin(Asked { order, number }, machine) else { return false };
+        self.answer(number, outcome, machine);
+        true
     }
 
     /// Carries out what was noted down, in order, up to the first command whose outcome is known at once; whether there was one.
@@ -253,13 +275,32 @@ impl State {
     /// The engine drives no more: whoever stands in here goes.
     pub(crate) fn release_all(&mut self, machine: &Machine) {
         while self.serve(machine) {}
+        while !self.hands.later.is_empty() {
+            self.begin_later(machine);
+        }
         while let Some(ticket) = self.hands.next() {
             self.release(ticket, machine);
         }
     }
 }
 
+thread_local! {
+    /// Whose commands this thread makes, as of the last one.
+    static OURS: Cell<Option<Hand>> = const { Cell::new(None) };
+}
+
 impl Machine {
+    /// The device's clock, as the calling thread has it: what it gave up counts.
+    ///
+    /// # Errors
+    /// If there is no device any more.
+    pub fn now(&self) -> CuResult<Nanos> {
+        self.look(|state| {
+            let busy = OURS.get().map(|hand| state.hands.own[hand as usize].busy_until);
+            Ok(state.now.max(busy.unwrap_or_default()))
+        })
+    }
+
     /// A command of one of the engine's threads, which is held here until it is done. Nothing if the calling thread is none, or its
     /// engine drives no more.
     pub(crate) fn engine_command(&self, order: Order) -> Option<CuResult<Outcome>> {
@@ -267,6 +308,7 @@ impl Machine {
         if !self.pace.driven() || !self.pace.is_engine_thread() {
             return None;
         }
+        OURS.set(Some(order.hand()));
         state.hands.numbers += 1;
         let number = state.hands.numbers;
         state.hands.asked.push(Asked { order, number });
@@ -278,7 +320,10 @@ impl Machine {
             let at_once = !state.hands.still || !self.pace.driven();
             if self.ended() {
                 // What has not begun never will; what has, has an end that nobody will see.
-                let began_never = state.hands.take(number).is_some();
+                let asked = state.hands.take(number).is_some();
+                let before = state.hands.later.len();
+                state.hands.later.retain(|(_, later), _| *later != number);
+                let began_never = asked || state.hands.later.len() < before;
                 state.hands.tickets.retain(|ticket| ticket.number != number);
                 self.pace.hold(-1);
                 // Nobody will write a word of one that never began.

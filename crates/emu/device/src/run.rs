@@ -1,7 +1,7 @@
 //! What happens next: the device's work, carried out in order of virtual time.
 //!
 //! At any instant the next thing that happens is one of: work under way reaches its next point, notices become
-//! due, the word of a migration that is over is written, an engine thread is let go, or the head of a stream starts. [`Call::run`] takes the earliest (ties: in this
+//! due, the word of a migration that is over is written, a command begins that waited for its thread, an engine thread is let go, or the head of a stream starts. [`Call::run`] takes the earliest (ties: in this
 //! order, then in the order of issue) until what its caller waits for has happened. So two runs that make the same
 //! calls do the same things at the same virtual times.
 //!
@@ -87,6 +87,7 @@ enum Next {
     Point(usize),
     Late,
     Release,
+    Begin,
     LetGo(Ticket),
     Start(Ready),
 }
@@ -118,6 +119,7 @@ impl State {
         points
             .chain(late)
             .chain(self.releases.next().map(|at| (at.max(self.now), Next::Release)))
+            .chain(self.hands.begins().map(|at| (at.max(self.now), Next::Begin)))
             .chain(ticket)
             .chain(starts)
             .min()
@@ -263,6 +265,11 @@ impl Call<'_> {
                     && let Some(sink) = &mut self.state.sink
                 {
                     sink.release(semaphore);
+                }
+            }
+            Next::Begin => {
+                if self.state.begin_later(self.machine) {
+                    self.settle(false);
                 }
             }
             Next::LetGo(ticket) => self.let_go(ticket),

@@ -246,6 +246,7 @@ fn a_discard_of_the_engine_ends_without_a_call_of_the_program() {
         let engine = scope.spawn(|| {
             OURS.set(true);
             (0..1000).for_each(|_| m.discard(block.range(), true).unwrap());
+            assert!(m.now().unwrap().0 - before.0 > 1000 * m.profile.ioctl_cost.0, "its own clock");
             m.discard(UmBlock(7).range(), true)
         });
         engine.join().unwrap()
@@ -258,13 +259,25 @@ fn a_discard_of_the_engine_ends_without_a_call_of_the_program() {
             OURS.set(true);
             m.migrate(block.range(), Place::Host, true).unwrap();
         });
+        let begins = loop {
+            match m.look(|state| Ok(state.hands.begins())).unwrap() {
+                Some(begins) => break begins,
+                None => thread::yield_now(),
+            }
+        };
+        assert!(begins.0 - before.0 > 1000 * m.profile.ioctl_cost.0, "{begins:?}");
+        // And hold nobody else up before.
+        scope.spawn(|| {
+            OURS.set(true);
+            m.migrate(block.range(), Place::Device(GPU), true).unwrap();
+        });
         let ticket = loop {
             match m.look(|state| Ok(state.hands.next())).unwrap() {
                 Some(ticket) => break ticket,
                 None => thread::yield_now(),
             }
         };
-        assert!(ticket.at.0 - before.0 > 1000 * m.profile.ioctl_cost.0, "{ticket:?}");
+        assert!(ticket.at < begins, "{ticket:?}");
         // SAFETY: null takes the hooks away again, and lets the thread go.
         assert!(unsafe { m.drive(std::ptr::null()) });
     });

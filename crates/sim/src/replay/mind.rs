@@ -272,7 +272,10 @@ impl<T: Thinks> Mind<T> {
         });
         let unmapped = self.trial.is_unmapped();
         let mut job = Job::new(batch, stay, unmapped, start);
-        job.step(memory, start)?;
+        // Nobody takes a lock before his time: who has things to do first begins when they are done, as a call that returns then.
+        if busy_until <= now {
+            job.step(memory, start)?;
+        }
         self.hands[direction as usize].job = Some(job);
         Ok(())
     }

@@ -43,7 +43,7 @@ pub fn quiesce() {
 
 impl Backend for Machine {
     fn now(&self) -> Nanos {
-        self.look(|state| Ok(state.now)).unwrap_or(Nanos::ZERO)
+        self.now().unwrap_or(Nanos::ZERO)
     }
     fn migrate(&self, range: AddrRange, to: Place, wait: Wait) -> Result<(), NvStatus> {
         match self.migrate_members(range, to, wait).map_err(status)? {
