@@ -32,7 +32,7 @@ fn checks(said: &Value) -> Vec<(String, Option<bool>)> {
 fn figures_are_what_the_device_costs() {
     let usual = measured("emu:v100-32g:data=1");
     // The profile's link carries 12.0 GB/s each way (crates/model/profiles), and a call costs something beside.
-    for name in ["in_32mib_gb_s", "out_32mib_gb_s"] {
+    for name in ["in_32mib_gb_s", "out_32mib_gb_s", "words_32mib_gb_s"] {
         let rate = figure(&usual, name);
         assert!((11.0..12.1).contains(&rate), "{name}: {rate}");
     }
@@ -51,7 +51,7 @@ fn figures_are_what_the_device_costs() {
 #[test]
 fn what_cannot_be_tried_is_said_and_a_failure_names_what_was_tried() {
     let said = measured("emu:v100-32g:driver=550,tools=missing");
-    let untried = ["notices", "out unmapped", "discard", "contents"].map(|name| (name.to_owned(), None));
+    let untried = ["notices", "out unmapped", "words", "discard", "contents"].map(|name| (name.to_owned(), None));
     assert_eq!(checks(&said), untried);
     let output = run("emu:v100-32g:fail_migrate=7");
     let said = String::from_utf8_lossy(&output.stderr);
