@@ -29,6 +29,6 @@ pub use fault::{Notice, QueueBroken, QueueStats, QueueWatch, ToolsQueue};
 pub use leave::Stay;
 pub use migrate::{DiscardError, DiscardFailure, MigrateError, MigrateFailure, VaSpace};
 pub use raw::{Kernel, Linux, NOTICES};
-pub use semaphores::{Semaphores, Word};
+pub use semaphores::{NoSemaphores, Semaphores, Word};
 pub use sys::Uuid;
 pub use version::{DriverVersion, Support};

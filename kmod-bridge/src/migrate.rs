@@ -26,7 +26,7 @@ pub struct VaSpace {
     fd: OwnedFd,
     pub(crate) gpus: Vec<Gpu>,
     discards: Result<(), String>,
-    /// Whether its policies are known, or why not.
+    /// Whether the driver is known, or why it is not asked for its policies.
     pub(crate) known: Result<(), String>,
 }
 

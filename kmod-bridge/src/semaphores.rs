@@ -43,15 +43,30 @@ impl Word<'_> {
     }
 }
 
+/// Why there is no pool.
+#[derive(Debug, thiserror::Error)]
+pub enum NoSemaphores {
+    /// Nobody knows the driver.
+    #[error("a driver that is not known is not asked for words")]
+    Unknown,
+    /// It did not make one.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+}
+
 /// What a driver never answers.
 const UNANSWERED: u32 = u32::MAX;
 
 impl VaSpace {
-    /// Makes a pool, which is the address space's until that ends. Only in the process whose address space it is.
+    /// Makes a pool, which is the address space's until that ends. Only in the process whose address space it is. A driver that is not known is not asked: its struct might be
+    /// longer than what it is handed.
     ///
     /// # Errors
-    /// [`RequestError`].
-    pub fn semaphores(&self) -> Result<Semaphores, RequestError> {
+    /// [`NoSemaphores`].
+    pub fn semaphores(&self) -> Result<Semaphores, NoSemaphores> {
+        if self.known.is_err() {
+            return Err(NoSemaphores::Unknown);
+        }
         let system = |source: io::Error| RequestError::System { request: request::ALLOC_SEMAPHORE_POOL, source };
         let reserved = Reserved::page().map_err(system)?;
         self.make_pool(&reserved)?;

@@ -11,7 +11,7 @@ use deepum_emu_device::uvm::caller::FileKey;
 use deepum_emu_device::uvm::{Mapping, Uvm, gpu_uuid, release};
 use deepum_emu_device::work::{Copy, Direction};
 use deepum_kmod_bridge::raw::Params;
-use deepum_kmod_bridge::{Bridge, DriverVersion, Gpu, Kernel, MigrateFailure, Uuid, VaSpace, Word};
+use deepum_kmod_bridge::{Bridge, DriverVersion, Gpu, Kernel, MigrateFailure, NoSemaphores, Uuid, VaSpace, Word};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::ffi::c_void;
@@ -38,7 +38,7 @@ struct Emulated {
 
 impl Kernel for Emulated {
     fn driver_version(&self) -> Option<DriverVersion> {
-        DriverVersion::parse(release(self.branch))
+        DriverVersion::parse(if self.branch > 595 { "600.10.01" } else { release(self.branch) })
     }
     fn open_tools(&self) -> io::Result<OwnedFd> {
         let (file, peer) = UnixStream::pair()?;
@@ -239,6 +239,16 @@ fn what_comes_is_known_to_be_there_by_a_word() {
         let error = program.space.fetch_with(freed, GPU, &mut pool, true, |_| unreachable!()).unwrap_err();
         assert!(matches!(error.why, MigrateFailure::NotManaged), "{error}");
     }
+}
+
+#[test]
+fn a_driver_that_is_not_known_is_not_asked_for_words() {
+    let program = Program::start(600, "v100-32g");
+    assert!(matches!(program.space.semaphores(), Err(NoSemaphores::Unknown)));
+    let stay = program.space.stay().unwrap();
+    program.space.leave(program.blocks(0, 3), stay).unwrap();
+    program.space.fetch(program.blocks(0, 3), GPU).unwrap();
+    assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
 }
 
 #[test]

@@ -11,7 +11,9 @@ use crate::sync::{Mutex, lock};
 use deepum_config::{Await, Leave};
 use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
-use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, Semaphores, Stay, VaSpace};
+use deepum_kmod_bridge::{
+    Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, NoSemaphores, Semaphores, Stay, VaSpace,
+};
 use deepum_protocol::ring::Ring;
 use deepum_protocol::status::Pace;
 use std::sync::{Arc, OnceLock};
@@ -90,7 +92,15 @@ impl UvmMover {
     fn fetch_with_words(&self, range: AddrRange, to: DeviceId) -> Option<Result<(), MigrateError>> {
         let words = self.words.get_or_init(|| {
             let asked = (self.how.await_by == Await::Word).then(|| self.space.semaphores());
-            Mutex::new(asked.and_then(|words| words.inspect_err(|why| self.without_words(&why.to_string())).ok()))
+            Mutex::new(asked.and_then(|words| match words {
+                Ok(words) => Some(words),
+                // That it is used with care was said.
+                Err(NoSemaphores::Unknown) => None,
+                Err(NoSemaphores::Request(why)) => {
+                    self.without_words(&why.to_string());
+                    None
+                }
+            }))
         });
         // One thread takes what comes.
         let mut words = lock(words);
