@@ -22,6 +22,22 @@ fn moves_that_fail_are_said_once_and_counted() {
     assert!(status.counters["moves_failed"] > 1 && run.device.totals.h2d_user > 0);
 }
 
+/// Calls wait then for what comes, as where nobody asks for words.
+#[test]
+fn words_that_cannot_be_had_or_are_not_written_are_said_once_and_done_without() {
+    let by_calls = pressed().env("DEEPUM_AWAIT", "call").run();
+    assert_eq!(said(by_calls.assert_clean()).1, [""; 0]);
+    for (pools, why) in
+        [("refused", "UVM_ALLOC_SEMAPHORE_POOL answered NO_MEMORY"), ("silent", "one was not written in time")]
+    {
+        let run = pressed().gpu(&format!("emu:v100-32g:pools={pools}")).run();
+        let (_, lines) = said(run.assert_clean());
+        assert!(lines.len() == 1 && lines[0].contains(&format!("DEEPUM_AWAIT=word: {why}")), "{pools}: {lines:?}");
+        assert_eq!(run.output.stdout, by_calls.output.stdout, "{pools}");
+        assert!(run.device.totals.h2d_user > 0, "{pools}");
+    }
+}
+
 #[test]
 fn exhausted_host_memory_is_pytorchs_own_out_of_memory() {
     let run = pressed().env("DEEPUM_HOST_BUDGET", "4MiB").run();

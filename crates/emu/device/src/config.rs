@@ -41,6 +41,8 @@ pub struct Config {
     pub data: bool,
     /// Whether `/dev/nvidia-uvm-tools` exists.
     pub tools: bool,
+    /// What becomes of pools of semaphores.
+    pub pools: Pools,
     /// Every n-th notice is dropped as if the tools queue had been full.
     pub drop_notices: Option<u64>,
     /// Every n-th `UVM_MIGRATE` fails for want of memory.
@@ -67,6 +69,17 @@ fn refuse<T>(what: &str, given: &str, allowed: impl Into<String>) -> Result<T, C
     Err(ConfigError { what: what.to_owned(), given: given.to_owned(), allowed: allowed.into() })
 }
 
+/// Pools of semaphores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pools {
+    /// As in life.
+    Good,
+    /// There is no memory for any.
+    Refused,
+    /// Nothing is ever written there.
+    Silent,
+}
+
 impl Config {
     /// The plain device of a profile.
     #[must_use]
@@ -83,6 +96,7 @@ impl Config {
             seed: 1,
             data: false,
             tools: true,
+            pools: Pools::Good,
             drop_notices: None,
             fail_migrate: None,
             late: Nanos::ZERO,
@@ -161,6 +175,12 @@ impl Config {
                 _ => return refuse(key, value, "present or missing"),
             },
             "drop_notices" => self.drop_notices = Some(count(key, value)?),
+            "pools" => match value {
+                "good" => self.pools = Pools::Good,
+                "refused" => self.pools = Pools::Refused,
+                "silent" => self.pools = Pools::Silent,
+                _ => return refuse(key, value, "good, refused or silent"),
+            },
             "fail_migrate" => self.fail_migrate = Some(count(key, value)?),
             "late_us" => match value.parse::<u64>() {
                 Ok(us) if us <= 10_000_000 => self.late = Nanos::micros(us),
@@ -172,7 +192,7 @@ impl Config {
     }
 }
 
-const KEYS: &str = "keys are memory, host, scale, driver, release, mm, devices, seed, data, copy, tools, drop_notices, fail_migrate, late_us, kernels";
+const KEYS: &str = "keys are memory, host, scale, driver, release, mm, devices, seed, data, copy, tools, pools, drop_notices, fail_migrate, late_us, kernels";
 
 fn flag(key: &str, value: &str) -> Result<bool, ConfigError> {
     match value {

@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use deepum_core::units::{AddrRange, DevAddr, Nanos, Place};
 use deepum_model::{Advice, Group, Migrated};
 
+use crate::config::Pools;
 use crate::error::{CuError, CuResult};
 use crate::machine::Machine;
 use crate::state::State;
@@ -184,7 +185,7 @@ impl State {
                 match wait {
                     Wait::Here => self.memory.migrate(range, to, at),
                     Wait::Not(semaphore) => self.memory.begin(range, to, at).inspect(|moved| {
-                        if let Some(semaphore) = semaphore {
+                        if let Some(semaphore) = semaphore.filter(|_| machine.config.pools != Pools::Silent) {
                             self.releases.add(moved.done, semaphore);
                         }
                     }),

@@ -4,6 +4,7 @@
 
 use super::caller::FileKey;
 use super::{Backend, Mapping, NvStatus, Uvm, Wait, release, remote};
+use crate::config::Pools;
 use crate::error::CuError;
 use crate::hands::Outcome;
 use crate::machine::{Machine, machine};
@@ -56,6 +57,9 @@ impl Backend for Machine {
     }
     fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus> {
         self.discard(range, unmap).map_err(status)
+    }
+    fn make_pool(&self) -> Result<(), NvStatus> {
+        (self.config.pools != Pools::Refused).then_some(()).ok_or(NvStatus::NO_MEMORY)
     }
     fn make_group(&self) -> Result<Group, NvStatus> {
         self.look(|state| Ok(state.memory.make_group())).map_err(status)

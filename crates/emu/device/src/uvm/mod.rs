@@ -77,6 +77,11 @@ pub trait Backend {
     /// # Errors
     /// The driver's status.
     fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus>;
+    /// Memory for a pool of semaphores.
+    ///
+    /// # Errors
+    /// The driver's status.
+    fn make_pool(&self) -> Result<(), NvStatus>;
     /// A new range group.
     ///
     /// # Errors

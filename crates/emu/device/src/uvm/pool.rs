@@ -7,7 +7,7 @@
 use super::caller::FileKey;
 use super::params::{Params, whole_pages};
 use super::sys::NvStatus;
-use super::{File, Uvm, UvmFile};
+use super::{Backend, File, Uvm, UvmFile};
 use deepum_core::units::{AddrRange, DevAddr};
 use std::os::fd::RawFd;
 
@@ -48,11 +48,12 @@ impl Uvm {
         16 + ROW * self.rows()
     }
 
-    pub(super) fn make_pool(&self, of: FileKey, params: &Params) -> Result<(), NvStatus> {
+    pub(super) fn make_pool(&self, of: FileKey, params: &Params, backend: &dyn Backend) -> Result<(), NvStatus> {
         let range = whole_pages(params.u64(0), params.u64(8))?;
         let count = usize::try_from(params.u64(self.count_at())).ok().filter(|count| *count <= self.rows());
         let count = count.ok_or(NvStatus::INVALID_ARGUMENT)?;
         (0..count).try_for_each(|row| self.gpu(&params.uuid(16 + ROW * row)).map(|_| ()))?;
+        backend.make_pool()?;
         let mut files = self.files.lock();
         if files.pools.iter().any(|pool| pool.of == of && overlap(pool.range, range)) {
             return Err(NvStatus::UVM_ADDRESS_IN_USE);

@@ -144,7 +144,7 @@ impl Uvm {
                 Ok(())
             }
             request::ALLOW_MIGRATION_RANGE_GROUPS => backend.set_migratable(&groups(params)?, true),
-            request::ALLOC_SEMAPHORE_POOL => self.make_pool(key, params),
+            request::ALLOC_SEMAPHORE_POOL => self.make_pool(key, params, backend),
             request::MIGRATE => self.migrate(key, params, backend),
             request::SET_PREFERRED_LOCATION..=request::UNSET_ACCESSED_BY => self.advise(request, params, backend),
             request::DISCARD => {

@@ -42,6 +42,9 @@ impl Backend for Moves {
         self.0.lock().unwrap().push(format!("discard {:x?}+{:x} {unmap}", range.start, range.len.0));
         Ok(())
     }
+    fn make_pool(&self) -> Result<(), NvStatus> {
+        Ok(())
+    }
     fn make_group(&self) -> Result<Group, NvStatus> {
         self.0.lock().unwrap().push("make".to_owned());
         Ok(Group(0x1122_3344_5566_7788))

@@ -30,6 +30,9 @@ impl Backend for Slow {
     fn discard(&self, range: AddrRange, unmap: bool) -> Result<(), NvStatus> {
         self.moves.discard(range, unmap)
     }
+    fn make_pool(&self) -> Result<(), NvStatus> {
+        self.moves.make_pool()
+    }
     fn make_group(&self) -> Result<Group, NvStatus> {
         self.moves.make_group()
     }
