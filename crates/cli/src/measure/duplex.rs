@@ -101,7 +101,8 @@ pub fn measure(world: &World, rows: &mut Rows, stay: Stay) -> Result<()> {
     Ok(())
 }
 
-/// A word says that a move is over, and no sooner: what is there has its contents, and a call that waits for it has nothing to wait for.
+/// What comes by words has its contents. That a word is written no sooner than it may be, contents do not show, since a copy waits for what is on its way: the figure does, of a call behind it that
+/// should have nothing to wait for.
 fn told_by_words(world: &World, rows: &mut Rows, range: AddrRange, words: &mut Semaphores, stay: Stay) -> Result<()> {
     const CHECK: &str = "words";
     world.fill(range, 5)?;
