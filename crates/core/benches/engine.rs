@@ -34,7 +34,7 @@ use deepum_core::exec_id::{Shape, StablePointer, pointer_key};
 use deepum_core::mix::Mix;
 use deepum_core::period;
 use deepum_core::policy::PolicyName;
-use deepum_core::queues::{Direction, Lane, Queues};
+use deepum_core::queues::{Hand, Lane, Queues};
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
@@ -98,7 +98,7 @@ impl Run {
         loop {
             self.engine.decide(&mut self.commands);
             self.engine.hand_over(&mut self.commands, &mut self.queues);
-            let Some(batch) = Direction::ALL.into_iter().find_map(|way| self.queues.pop_batch(way, 16)) else { return };
+            let Some(batch) = Hand::ALL.into_iter().find_map(|way| self.queues.pop_batch(way, 16)) else { return };
             let to = if batch.lane == Lane::Evict { Place::Host } else { Place::Device(DeviceId(0)) };
             for block in batch.blocks() {
                 self.tell(&match batch.lane {

@@ -2,9 +2,9 @@
 //!
 //! Problem: the GPU may be standing still for one block while hundreds are wanted only soon, and the link carries both
 //! ways at once.
-//! Idea: two directions, each carried out by its own thread, and lanes in each. *Out*: first *discard*, which frees a chunk
-//! without a copy, then *drop*, which hardly needs one, then *evict*; last *save*, which makes no room now. *In*: first *fault*: the GPU waits. Then *keep*: touches, cheap, and too late behind a
-//! transfer. Last *predicted* fetches, by the launch they are for: a block of the next launch that has left again, or that a new plan
+//! Idea: two directions, and lanes in each, served by three *hands*, a thread each. *Out*: first *drop*, which hardly needs a copy, then *evict*; last *save*, which makes no room now. Beside it
+//! *discard*, which needs none, and has a hand of its own: the driver takes as long for it as the link for a block, but does not use the link (facts 4.3). *In*: first *fault*: the GPU waits. Then *keep*: touches, cheap,
+//! and too late behind a transfer. Last *predicted* fetches, by the launch they are for: a block of the next launch that has left again, or that a new plan
 //! wants sooner, does not come behind gigabytes for launches far ahead. What the
 //! launch needs that the GPU has come to (it may stand at the gate for it) goes before touches. The other lanes are first in, first out. The paper has *fault*
 //! before *predicted* and no others (DeepUM, ASPLOS'23, section 3.2). What is to be owned (`copies`) waits among the predicted.
@@ -20,7 +20,7 @@
 //!   become that any more;
 //! - the blocks of a batch are alike in what is known of their copies (`steps`); that is known here, where it cannot be late: from the batch that may
 //!   turn the driver's mode on until one that turned it off is over;
-//! - a block that one direction has in hand is not given out by the other, so nothing about one block is carried out twice at a time;
+//! - a block that is in one hand is not given to another, so nothing about one block is carried out twice at a time;
 //! - what is in hand is not queued again in the same direction: it is being carried out;
 //! - predicted fetches wait for the room that the engine says there is; nothing else does;
 //! - the other lanes are bounded by the number of managed blocks, since none waits twice, and drop nothing; the predicted lane
@@ -37,7 +37,7 @@ use crate::units::{LaunchSeq, UmBlock};
 
 mod lanes;
 
-pub use lanes::{Batch, Direction, Lane};
+pub use lanes::{Batch, Direction, Hand, Lane};
 
 /// Most blocks moved by one call: 32 MiB, the most that is still called back soon enough (facts 4.1).
 pub const BATCH: u32 = 16;
@@ -50,6 +50,9 @@ const FEW: u32 = 4;
 
 /// Most blocks dropped by one call, as a multiple of those that move: they take no time on the link.
 const DROPPED: u32 = 4;
+
+/// A call gives up at most this fraction of what another one moves: who leaves waits until it is over (facts 4.9).
+const GIVEN_UP: u32 = 4;
 
 /// What became of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,7 +90,7 @@ type Turn = (Option<LaunchSeq>, u64);
 pub struct Queues {
     lanes: [BTreeMap<Turn, UmBlock>; Lane::ALL.len()],
     waiting: Map<UmBlock, Waiting>,
-    in_hand: [Option<Batch>; Direction::ALL.len()],
+    in_hand: [Option<Batch>; Hand::ALL.len()],
     pushed: u64,
     limit: usize,
     /// Predicted fetches that may still be given out.
@@ -109,7 +112,7 @@ impl Queues {
         Self {
             lanes: Default::default(),
             waiting: Map::default(),
-            in_hand: [None; Direction::ALL.len()],
+            in_hand: [None; Hand::ALL.len()],
             pushed: 0,
             limit,
             room: usize::MAX,
@@ -121,7 +124,7 @@ impl Queues {
     /// So many blocks may come to the GPU beside those that are there, until this is called again. Only predicted fetches wait for room:
     /// of those in hand the blocks come, too.
     pub fn set_room(&mut self, blocks: usize) {
-        let coming = self.in_hand[Direction::In as usize].filter(|batch| batch.lane == Lane::Predicted);
+        let coming = self.in_hand[Hand::In as usize].filter(|batch| batch.lane == Lane::Predicted);
         self.room = blocks.saturating_sub(coming.map_or(0, |batch| batch.count as usize));
     }
 
@@ -159,7 +162,7 @@ impl Queues {
             Command::Save { .. } => in_hand || before.is_some_and(|before| before != Lane::Save),
             Command::Own { .. } => in_hand || before == Some(Lane::Fault),
             // The save that is under way will not end what is asked for now.
-            Command::Evict { .. } | Command::Drop { .. } | Command::Discard { .. } => in_hand && self.saves(),
+            Command::Evict { .. } | Command::Drop { .. } | Command::Discard { .. } => self.saves(block),
             _ => false,
         };
         if refused {
@@ -205,14 +208,20 @@ impl Queues {
         Pushed::Cancelled(lane.filter(|_| self.take_out(block).is_some()))
     }
 
-    /// Whether the batch given out last in this direction has the block.
-    fn in_hand(&self, direction: Direction, block: UmBlock) -> bool {
-        self.in_hand[direction as usize].is_some_and(|batch| batch.contains(block))
+    /// Whether a hand has the block that is one of these.
+    fn has(&self, block: UmBlock, which: impl Fn(Hand) -> bool) -> bool {
+        let has = |batch: &Option<Batch>| batch.is_some_and(|batch| batch.contains(block));
+        Hand::ALL.into_iter().zip(&self.in_hand).any(|(hand, batch)| which(hand) && has(batch))
     }
 
-    /// Whether the batch given out last on the way out is a save.
-    fn saves(&self) -> bool {
-        self.in_hand[Direction::Out as usize].is_some_and(|batch| batch.lane == Lane::Save)
+    /// Whether it is being moved this way.
+    fn in_hand(&self, direction: Direction, block: UmBlock) -> bool {
+        self.has(block, |hand| hand.direction() == direction)
+    }
+
+    /// Whether it is being saved.
+    fn saves(&self, block: UmBlock) -> bool {
+        self.in_hand[Hand::Out as usize].is_some_and(|batch| batch.lane == Lane::Save && batch.contains(block))
     }
 
     /// Takes `block` out if it waits in a lane of this direction.
@@ -250,38 +259,39 @@ impl Queues {
         Some(taken)
     }
 
-    /// This block of the batch given out last in this direction was moved well.
-    pub fn moved(&mut self, direction: Direction, block: UmBlock) {
-        let batch = self.in_hand[direction as usize].filter(|batch| batch.contains(block));
+    /// This block of the batch that the hand was given last was moved well.
+    pub fn moved(&mut self, hand: Hand, block: UmBlock) {
+        let batch = self.in_hand[hand as usize].filter(|batch| batch.contains(block));
         if batch.and_then(Batch::duplicates) == Some(false) {
             self.duplicated.remove(&block);
         }
     }
 
-    /// The batch given out last in this direction is over: its blocks may be asked for again.
-    pub fn done(&mut self, direction: Direction) {
-        self.in_hand[direction as usize] = None;
+    /// The batch that the hand was given last is over: its blocks may be asked for again.
+    pub fn done(&mut self, hand: Hand) {
+        self.in_hand[hand as usize] = None;
     }
 
-    /// The next thing to move this way: up to `most` consecutive blocks, or what is as quickly done in some lanes. Calling this says that the batch before is
-    /// finished, or given up. Blocks that the other direction has in hand are passed over; they come when that is done.
+    /// The next thing for this hand: up to `most` consecutive blocks, or what is as quickly done in some lanes. Calling this says that the batch before is
+    /// finished, or given up. Blocks that another hand has are passed over; they come when that is done.
     ///
     /// A batch grows from the block whose turn it is, upwards and then downwards. In the fault lane it takes any block above that waits
     /// to be fetched, for what the GPU stands before it needs next; in the predicted lane only those that wait
     /// for the same launch, so that a later launch's do not come before an earlier one's.
-    pub fn pop_batch(&mut self, direction: Direction, most: u32) -> Option<Batch> {
-        self.done(direction);
+    pub fn pop_batch(&mut self, hand: Hand, most: u32) -> Option<Batch> {
+        self.done(hand);
         if self.waiting.is_empty() {
             return None;
         }
-        if direction == Direction::In && self.makes_way() {
+        if hand == Hand::In && self.makes_way() {
             return None;
         }
         let drops = self.waiting(Lane::Drop) > 0;
-        for &lane in self.lanes(direction) {
+        for &lane in self.lanes(hand) {
             let most = match lane {
                 Lane::Predicted => most.min(u32::try_from(self.room).unwrap_or(u32::MAX)),
-                Lane::Drop if self.in_hand[Direction::In as usize].is_some() => 0,
+                Lane::Discard => most.div_ceil(GIVEN_UP),
+                Lane::Drop if self.in_hand[Hand::In as usize].is_some() => 0,
                 Lane::Drop => DROPPED * most,
                 Lane::Evict if drops => most.min(FEW),
                 Lane::Evict => EVICTED * most,
@@ -301,7 +311,7 @@ impl Queues {
                         Lane::Discard | Lane::Drop | Lane::Evict | Lane::Save | Lane::Keep => waiting.lane == lane,
                         Lane::Predicted => waiting.lane == lane && waiting.turn.0 == by,
                     };
-                    alike && queues.way(next, waiting) == way && !queues.in_hand(direction.opposite(), next)
+                    alike && queues.way(next, waiting) == way && !queues.has(next, |other| other != hand)
                 })
             };
             while batch.count < most && joins(self, batch.after()) {
@@ -325,7 +335,7 @@ impl Queues {
             if batch.duplicates() == Some(true) {
                 self.duplicated.extend(batch.blocks().map(|block| (block, ())));
             }
-            self.in_hand[direction as usize] = Some(batch);
+            self.in_hand[hand as usize] = Some(batch);
             return Some(batch);
         }
         None
@@ -333,7 +343,7 @@ impl Queues {
 
     /// Whether the way in stands still for a drop that is being carried out, or is as soon as it does.
     fn makes_way(&self) -> bool {
-        let for_drops = match self.in_hand[Direction::Out as usize] {
+        let for_drops = match self.in_hand[Hand::Out as usize] {
             Some(batch) if batch.lane == Lane::Drop => true,
             Some(batch) if batch.count > FEW => false,
             _ => self.waiting(Lane::Drop) > 0,
@@ -355,21 +365,20 @@ impl Queues {
         }
     }
 
-    /// The lanes of a direction in the order they are served now.
-    fn lanes(&self, direction: Direction) -> &'static [Lane] {
+    /// The lanes of a hand in the order they are served now.
+    fn lanes(&self, hand: Hand) -> &'static [Lane] {
         let first = self.lanes[Lane::Predicted as usize].first_key_value();
-        match direction {
-            Direction::In if first.is_some_and(|(&(by, _), _)| by <= self.due) => {
+        match hand {
+            Hand::In if first.is_some_and(|(&(by, _), _)| by <= self.due) => {
                 &[Lane::Fault, Lane::Predicted, Lane::Keep]
             }
-            _ => direction.lanes(),
+            _ => hand.lanes(),
         }
     }
 
-    /// Takes out what is served next in a lane and may be given out. Looks past at most what the other direction has in hand.
+    /// Takes out what is served next in a lane and may be given out. Looks past at most what the other hands have.
     fn pop(&mut self, lane: Lane) -> Option<(UmBlock, Waiting)> {
-        let other = self.in_hand[lane.direction().opposite() as usize];
-        let free = |block| other.is_none_or(|batch| !batch.contains(block));
+        let free = |block| !self.has(block, |other| other != lane.hand());
         let &block = self.lanes[lane as usize].values().find(|&&block| free(block))?;
         self.take_out(block).map(|waiting| (block, waiting))
     }

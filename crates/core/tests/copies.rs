@@ -58,9 +58,9 @@ impl Scene {
     }
     fn ends(&mut self, batch: Batch, ok: bool) {
         if ok {
-            batch.blocks().for_each(|block| self.queues.moved(batch.lane.direction(), block));
+            batch.blocks().for_each(|block| self.queues.moved(batch.lane.hand(), block));
         }
-        self.queues.done(batch.lane.direction());
+        self.queues.done(batch.lane.hand());
         for block in batch.blocks() {
             self.tell(match batch.lane {
                 Lane::Save => Event::Saved { block, ok },

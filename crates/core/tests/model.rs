@@ -9,7 +9,7 @@ use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration};
 use deepum_core::invalidate::Invalidate;
 use deepum_core::mix::Mix;
 use deepum_core::policy::PolicyName;
-use deepum_core::queues::{Batch, Direction, Lane, Queues};
+use deepum_core::queues::{Batch, Hand, Lane, Queues};
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
@@ -25,8 +25,8 @@ struct Sim {
     engine: Engine,
     queues: Queues,
     now: Nanos,
-    /// What each direction has in hand, and when it is done.
-    moving: [Option<(Batch, Nanos)>; 2],
+    /// What each hand has, and when it is done.
+    moving: [Option<(Batch, Nanos)>; Hand::ALL.len()],
     /// What launches that are issued and have not run are given.
     under_way: VecDeque<Vec<AddrRange>>,
     seq: u64,
@@ -44,7 +44,7 @@ impl Sim {
             engine: Engine::new(config),
             queues: Queues::default(),
             now: Nanos::ZERO,
-            moving: [None; 2],
+            moving: [None; Hand::ALL.len()],
             under_way: VecDeque::new(),
             seq: 0,
             fault_entries: 0,
@@ -74,11 +74,11 @@ impl Sim {
         }
     }
 
-    /// The movers work up to `until`, one for each direction.
+    /// The movers work up to `until`, one for each hand.
     fn mover(&mut self, until: Nanos) {
-        let mut free = [until; 2];
+        let mut free = [until; Hand::ALL.len()];
         loop {
-            for way in Direction::ALL {
+            for way in Hand::ALL {
                 if self.moving[way as usize].is_none()
                     && let Some(batch) = self.queues.pop_batch(way, 16)
                 {
@@ -86,7 +86,7 @@ impl Sim {
                     self.moving[way as usize] = Some((batch, done));
                 }
             }
-            let next = Direction::ALL
+            let next = Hand::ALL
                 .into_iter()
                 .filter_map(|way| self.moving[way as usize].map(|(batch, done)| (done, way, batch)));
             let Some((done, way, batch)) = next.min_by_key(|(done, ..)| *done).filter(|(done, ..)| *done <= until)
@@ -95,7 +95,7 @@ impl Sim {
             };
             self.moving[way as usize] = None;
             self.queues.done(way);
-            free = [done; 2];
+            free = [done; Hand::ALL.len()];
             self.notices(done);
             for block in batch.blocks() {
                 let to = if batch.lane == Lane::Evict { Place::Host } else { Place::Device(GPU) };

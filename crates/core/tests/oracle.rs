@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use deepum_core::command::{Command, Why};
 use deepum_core::correlate::{BlockTable, ExecTable, Geometry, History, Layout, StableBlock};
-use deepum_core::queues::{Direction, Lane, Pushed, Queues};
+use deepum_core::queues::{Hand, Lane, Pushed, Queues};
 use deepum_core::steps::Way;
 use deepum_core::units::{ExecId, LaunchSeq, UmBlock};
 use proptest::prelude::*;
@@ -218,7 +218,7 @@ proptest! {
     /// Against plain lists.
     #[test]
     fn the_queues_agree_with_plain_lists(
-        steps in prop::collection::vec((0u8..25, 0u64..12, 0u64..3, 1u32..5), 1..200),
+        steps in prop::collection::vec((0u8..25, 0u64..12, 0u64..3, 1u32..9), 1..200),
         limit in 1usize..12,
     ) {
         let mut queues = Queues::new(limit);
@@ -260,15 +260,15 @@ proptest! {
                 }
                 _ => {
                     // As often as something comes: behind a queue of drops nothing else is seen to go.
-                    let direction = Direction::ALL[usize::from(step % 2)];
+                    let hand = Hand::ALL[usize::from(step % 3)];
                     let most = 2 * most;
-                    let batch = queues.pop_batch(direction, most);
+                    let batch = queues.pop_batch(hand, most);
                     let found =
                         batch.map(|batch| (batch.lane, batch.way, batch.blocks().map(|b| b.0).collect::<Vec<_>>()));
-                    prop_assert_eq!(&found, &slow.pop(direction, most));
+                    prop_assert_eq!(&found, &slow.pop(hand, most));
                     // The first of them goes well.
                     if let Some((lane, way, blocks)) = found.filter(|_| by != LaunchSeq(1)) {
-                        queues.moved(direction, UmBlock(blocks[0]));
+                        queues.moved(hand, UmBlock(blocks[0]));
                         let owned = matches!(way, Way::OwnAway | Way::OwnThere);
                         let leaves = matches!(lane, Lane::Drop | Lane::Evict);
                         if owned || leaves && way == Way::Duplicated {
@@ -276,8 +276,8 @@ proptest! {
                         }
                     }
                     if by == LaunchSeq(0) {
-                        queues.done(direction);
-                        slow.in_hand[direction as usize] = None;
+                        queues.done(hand);
+                        slow.in_hand[hand as usize] = None;
                     }
                     continue;
                 }
@@ -296,7 +296,7 @@ type Waits = (u64, Option<LaunchSeq>, Option<bool>, bool);
 
 struct SlowQueues {
     lanes: BTreeMap<u8, VecDeque<Waits>>,
-    in_hand: [Option<(Lane, Vec<u64>)>; 2],
+    in_hand: [Option<(Lane, Vec<u64>)>; 3],
     limit: usize,
     due: Option<LaunchSeq>,
     duplicated: BTreeSet<u64>,
@@ -321,8 +321,9 @@ impl SlowQueues {
         let at = lane.iter().rposition(|(_, other, ..)| *other <= waits.1).map_or(0, |before| before + 1);
         lane.insert(at, waits);
     }
-    fn has_in_hand(&self, direction: Direction, block: u64) -> bool {
-        self.in_hand[direction as usize].iter().any(|(_, blocks)| blocks.contains(&block))
+    /// Whether a batch in hand has it, of the lanes of which this holds.
+    fn has_in_hand(&self, block: u64, which: impl Fn(&Lane) -> bool) -> bool {
+        self.in_hand.iter().flatten().any(|(lane, blocks)| which(lane) && blocks.contains(&block))
     }
     fn way(&self, lane: Lane, (block, _, own, keeps): Waits) -> Way {
         let alike = matches!(lane, Lane::Discard | Lane::Save);
@@ -356,13 +357,13 @@ impl SlowQueues {
         };
         let own = matches!(command, Command::Own { .. }).then_some(there);
         let keeps = matches!(command, Command::Drop { .. });
-        let out = |lane: &Lane| lane.direction() == Direction::Out;
-        let in_hand = self.has_in_hand(lane.direction(), block);
-        let saves = self.in_hand[0].as_ref().is_some_and(|(lane, _)| *lane == Lane::Save);
+        let out = |lane: &Lane| matches!(lane, Lane::Discard | Lane::Drop | Lane::Evict | Lane::Save);
+        let in_hand = self.has_in_hand(block, |other| out(other) == out(&lane));
+        let saves = self.has_in_hand(block, |lane| *lane == Lane::Save);
         if lane == Lane::Save && (in_hand || waits.is_some_and(|waits| waits != lane)) {
             return Pushed::Full;
         }
-        if matches!(lane, Lane::Evict | Lane::Drop | Lane::Discard) && in_hand && saves {
+        if matches!(lane, Lane::Evict | Lane::Drop | Lane::Discard) && saves {
             return Pushed::Full;
         }
         if own.is_some() && (in_hand || waits == Some(Lane::Fault)) {
@@ -403,26 +404,26 @@ impl SlowQueues {
         self.insert(lane, (block, by, own, keeps));
         waits.map_or(Pushed::Queued, Pushed::Replaced)
     }
-    fn pop(&mut self, direction: Direction, most: u32) -> Option<(Lane, Way, Vec<u64>)> {
-        self.in_hand[direction as usize] = None;
-        let other = self.in_hand[direction.opposite() as usize].clone();
+    fn pop(&mut self, hand: Hand, most: u32) -> Option<(Lane, Way, Vec<u64>)> {
+        self.in_hand[hand as usize] = None;
         let drops = !self.lane(Lane::Drop).is_empty();
-        let stands_still = match &other {
+        let stands_still = match &self.in_hand[Hand::Out as usize] {
             Some((Lane::Drop, _)) => true,
             Some((_, blocks)) => drops && blocks.len() <= 4,
             None => drops,
         };
-        if direction == Direction::In && stands_still && self.lane(Lane::Fault).is_empty() {
+        if hand == Hand::In && stands_still && self.lane(Lane::Fault).is_empty() {
             return None;
         }
-        let is_busy = other.is_some();
-        let held = other.map_or(Vec::new(), |(_, blocks)| blocks);
+        let is_busy = self.in_hand[Hand::In as usize].is_some();
+        let held: Vec<u64> = self.in_hand.iter().flatten().flat_map(|(_, blocks)| blocks.clone()).collect();
         let due = self.due;
         let late = self.lane(Lane::Predicted).iter().any(|(_, by, ..)| *by <= due);
-        let lanes: &[Lane] = match direction {
-            Direction::Out => &[Lane::Discard, Lane::Drop, Lane::Evict, Lane::Save],
-            Direction::In if late => &[Lane::Fault, Lane::Predicted, Lane::Keep],
-            Direction::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
+        let lanes: &[Lane] = match hand {
+            Hand::GiveUp => &[Lane::Discard],
+            Hand::Out => &[Lane::Drop, Lane::Evict, Lane::Save],
+            Hand::In if late => &[Lane::Fault, Lane::Predicted, Lane::Keep],
+            Hand::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
         };
         let found = lanes.iter().filter(|&&lane| lane != Lane::Drop || !is_busy).find_map(|&lane| {
             self.lane(lane).iter().find(|(block, ..)| !held.contains(block)).map(|&waits| (lane, waits))
@@ -431,8 +432,9 @@ impl SlowQueues {
         let (first, by, ..) = waits;
         let way = self.way(lane, waits);
         self.take_out(lane, first);
-        // What takes no time on the link goes by larger calls, and what that waits for by small ones; what leaves by larger ones than what comes.
+        // What takes no time on the link goes by larger calls, and what that waits for by small ones; what leaves by larger ones than what comes, and waits for what is given up.
         let most = match lane {
+            Lane::Discard => most.div_ceil(4),
             Lane::Drop => 4 * most,
             Lane::Evict if drops => most.min(4),
             Lane::Evict => 2 * most,
@@ -445,7 +447,7 @@ impl SlowQueues {
                 let next = if up { blocks[blocks.len() - 1] + 1 } else { blocks[0].wrapping_sub(1) };
                 let Some((other, waits)) = self.find(next) else { break };
                 let joins = match lane {
-                    Lane::Fault => other.direction() == Direction::In,
+                    Lane::Fault => matches!(other, Lane::Fault | Lane::Keep | Lane::Predicted),
                     _ => other == lane && waits.1 == by,
                 };
                 if !joins || held.contains(&next) || self.way(other, waits) != way {
@@ -458,7 +460,7 @@ impl SlowQueues {
         if lane == Lane::Save || matches!(way, Way::Keep | Way::KeepOn) {
             self.duplicated.extend(&blocks);
         }
-        self.in_hand[direction as usize] = Some((lane, blocks.clone()));
+        self.in_hand[hand as usize] = Some((lane, blocks.clone()));
         Some((lane, way, blocks))
     }
 }

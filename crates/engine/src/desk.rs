@@ -1,8 +1,8 @@
-//! Between the correlate thread and the two that move: commands one way, results the other.
+//! Between the correlate thread and those that move: commands one way, results the other.
 //!
 //! The queues of `deepum-core` decide the order, and that a block is in one hand at most; this adds a lock, a bell, and the count
-//! of work. There is one *slot* for each direction: off the GPU and onto it, since the link carries both ways at once
-//! and a fetch that waited behind an eviction would wait for nothing. All commands of one
+//! of work. There is one *slot* for each hand: off the GPU and onto it, since the link carries both ways at once
+//! and a fetch that waited behind an eviction would wait for nothing; and one that gives contents up, which takes time and no link. All commands of one
 //! observation are handed over at once, so that what a mover picks first does not depend on how far the
 //! correlate thread had come.
 //!
@@ -12,14 +12,14 @@
 //! holds 1: settled. A result is counted by the nudge that announces it.
 //!
 //! In *step* (driven pace) no mover takes a batch until all results have been seen, because what the core
-//! makes of a result may change what is first; and where both slots have something to take, *in* goes first, since an outward
-//! job may end without any call that the device could order (a discard of a block that was handed out again). On a GPU neither
+//! makes of a result may change what is first; and where several slots have something to take, *in* goes first and giving up last, since a
+//! job may end without any call that the device could order (a discard of a block that was handed out again). On a GPU none
 //! waits: the link would stand idle meanwhile.
 
 use crate::pending::{Pending, Token};
 use crate::sync::{Arc, Condvar, Mutex, lock, wait};
 use deepum_core::event::Event;
-use deepum_core::queues::{BATCH, Batch, Direction, Lane, Queues};
+use deepum_core::queues::{BATCH, Batch, Hand, Lane, Queues};
 use deepum_core::units::DeviceId;
 
 /// What became of one block of a batch.
@@ -35,8 +35,8 @@ pub struct Moved {
 #[derive(Debug)]
 pub struct Desk {
     state: Mutex<State>,
-    /// By direction.
-    bells: [Condvar; Direction::ALL.len()],
+    /// By hand.
+    bells: [Condvar; Hand::ALL.len()],
     pending: Arc<Pending>,
     in_step: bool,
 }
@@ -45,8 +45,8 @@ pub struct Desk {
 struct State {
     /// By index of device.
     queues: Vec<(DeviceId, Queues)>,
-    /// By direction.
-    slots: [Slot; Direction::ALL.len()],
+    /// By hand.
+    slots: [Slot; Hand::ALL.len()],
     results: Vec<Moved>,
     unseen: bool,
     closed: bool,
@@ -63,37 +63,37 @@ struct Slot {
 }
 
 impl State {
-    fn slot(&mut self, direction: Direction) -> &mut Slot {
-        &mut self.slots[direction as usize]
+    fn slot(&mut self, hand: Hand) -> &mut Slot {
+        &mut self.slots[hand as usize]
     }
 
     /// The next batch. Devices take turns, so that none waits for another's queues to be empty.
-    fn pop(&mut self, direction: Direction) -> Option<(DeviceId, Batch)> {
-        let turn = self.slot(direction).turn;
+    fn pop(&mut self, hand: Hand) -> Option<(DeviceId, Batch)> {
+        let turn = self.slot(hand).turn;
         for at in (turn..self.queues.len()).chain(0..turn) {
             let (device, queues) = &mut self.queues[at];
-            if let Some(batch) = queues.pop_batch(direction, BATCH) {
+            if let Some(batch) = queues.pop_batch(hand, BATCH) {
                 let device = *device;
-                self.slot(direction).turn = at + 1;
+                self.slot(hand).turn = at + 1;
                 return Some((device, batch));
             }
         }
         None
     }
 
-    /// Whether anything waits to go this way. It may be in the other hand still, and then there is nothing to take.
-    fn waits(&self, direction: Direction) -> bool {
-        let lanes = || Lane::ALL.into_iter().filter(|lane| lane.direction() == direction);
-        self.queues.iter().any(|(_, queues)| lanes().any(|lane| queues.waiting(lane) > 0))
+    /// Whether anything waits for this hand. Another one may have it still, and then there is nothing to take.
+    fn waits(&self, hand: Hand) -> bool {
+        self.queues.iter().any(|(_, queues)| hand.lanes().iter().any(|&lane| queues.waiting(lane) > 0))
     }
 
     /// Whether a mover may take a batch now: see the module about *step*.
-    fn may_take(&self, direction: Direction) -> bool {
-        let first = match direction {
-            Direction::In => true,
-            Direction::Out => self.slots[Direction::In as usize].busy.is_none(),
-        };
-        !self.unseen && first
+    fn may_take(&self, hand: Hand) -> bool {
+        !self.unseen && self.slots[hand as usize + 1..].iter().all(|slot| slot.busy.is_none())
+    }
+
+    /// The other hands for which this holds.
+    fn others(&self, hand: Hand, which: impl Fn(&Self, Hand) -> bool) -> impl Iterator<Item = Hand> {
+        Hand::ALL.map(|other| (other != hand && which(self, other)).then_some(other)).into_iter().flatten()
     }
 }
 
@@ -125,18 +125,18 @@ impl Desk {
         put(&mut state.queues);
         // Results that came in since they were taken have a nudge on its way.
         state.unseen = !state.results.is_empty();
-        for direction in Direction::ALL {
-            let work = state.waits(direction);
-            let slot = state.slot(direction);
+        for hand in Hand::ALL {
+            let work = state.waits(hand);
+            let slot = state.slot(hand);
             if work && slot.busy.is_none() && !slot.in_job {
                 slot.busy = Some(self.pending.token());
             }
         }
-        for direction in Direction::ALL {
-            let slot = state.slot(direction);
-            // One in a job comes back by itself, and one that may not take yet is woken by the other.
-            if slot.busy.is_some() && !slot.in_job && (!self.in_step || state.may_take(direction)) {
-                self.ring(direction);
+        for hand in Hand::ALL {
+            let slot = state.slot(hand);
+            // One in a job comes back by itself, and one that may not take yet is woken by another.
+            if slot.busy.is_some() && !slot.in_job && (!self.in_step || state.may_take(hand)) {
+                self.ring(hand);
             }
         }
     }
@@ -146,52 +146,53 @@ impl Desk {
         into.append(&mut lock(&self.state).results);
     }
 
-    /// A mover: the next batch that goes its way, waiting for one; nothing once closed.
-    pub fn next(&self, direction: Direction) -> Option<Job> {
+    /// A mover: the next batch that is its, waiting for one; nothing once closed.
+    pub fn next(&self, hand: Hand) -> Option<Job> {
         let mut state = lock(&self.state);
         loop {
             if state.closed {
                 return None;
             }
-            if !self.in_step || state.may_take(direction) {
-                let popped = state.pop(direction);
-                let slot = state.slot(direction);
+            if !self.in_step || state.may_take(hand) {
+                let popped = state.pop(hand);
+                let slot = state.slot(hand);
                 let token = slot.busy.take();
                 slot.in_job = popped.is_some();
-                if self.in_step && token.is_some() && state.slot(direction.opposite()).busy.is_some() {
-                    // The other one may be waiting for this.
-                    self.ring(direction.opposite());
+                if self.in_step && token.is_some() {
+                    // They may be waiting for this.
+                    let busy = |state: &State, other: Hand| state.slots[other as usize].busy.is_some();
+                    state.others(hand, busy).for_each(|other| self.ring(other));
                 }
                 if let Some((device, batch)) = popped {
-                    // Without one: it was in the other hand when it was handed over, and that is open since.
+                    // Without one: another hand had it when it was handed over, and that is open since.
                     let token = token.unwrap_or_else(|| self.pending.token());
                     return Some(Job { batch, device, token });
                 }
             }
-            state = wait(&self.bells[direction as usize], state);
+            state = wait(&self.bells[hand as usize], state);
         }
     }
 
     /// A mover: the batch is over. Announce the results afterwards, with a nudge.
     pub fn done(&self, job: Job, results: &[Moved]) {
         let mut state = lock(&self.state);
-        let direction = job.batch.lane.direction();
+        let hand = job.batch.lane.hand();
         if let Some((_, queues)) = state.queues.iter_mut().find(|(device, _)| *device == job.device) {
             for moved in results {
                 if let Event::MoveDone { block, ok: true, .. } | Event::Saved { block, ok: true } = moved.event {
-                    queues.moved(direction, block);
+                    queues.moved(hand, block);
                 }
             }
-            queues.done(direction);
+            queues.done(hand);
         }
-        state.slot(direction).in_job = false;
+        state.slot(hand).in_job = false;
         if !state.closed {
             state.results.extend_from_slice(results);
             state.unseen = true;
-            state.slot(direction).busy = Some(job.token);
-            if !self.in_step && state.waits(direction.opposite()) {
-                // What the other one passed over is open.
-                self.ring(direction.opposite());
+            state.slot(hand).busy = Some(job.token);
+            if !self.in_step {
+                // What they passed over is open.
+                state.others(hand, State::waits).for_each(|other| self.ring(other));
             }
         }
     }
@@ -211,12 +212,12 @@ impl Desk {
         for slot in &mut state.slots {
             slot.busy = None;
         }
-        Direction::ALL.into_iter().for_each(|direction| self.ring(direction));
+        Hand::ALL.into_iter().for_each(|hand| self.ring(hand));
     }
 
-    /// Wakes the mover of this direction, if it waits.
-    fn ring(&self, direction: Direction) {
-        self.bells[direction as usize].notify_one();
+    /// Wakes this mover, if it waits.
+    fn ring(&self, hand: Hand) {
+        self.bells[hand as usize].notify_one();
     }
 }
 
@@ -237,7 +238,7 @@ mod tests {
             let by = Default::default();
             queues[1].1.push(Command::Fetch { block: UmBlock(90), why: Why::Predicted { by } });
         });
-        let served: Vec<u8> = (0..4).filter_map(|_| desk.next(Direction::In)).map(|job| job.device.0).collect();
+        let served: Vec<u8> = (0..4).filter_map(|_| desk.next(Hand::In)).map(|job| job.device.0).collect();
         assert_eq!(served, [0, 3, 0, 0]);
     }
 }

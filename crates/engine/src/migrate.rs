@@ -1,8 +1,8 @@
-//! Stage 7 of 7: migrate. Two threads carry out what waits, one for each direction.
+//! Stage 7 of 7: migrate. Three threads carry out what waits, one for each hand.
 //!
 //! The only code that moves pages. `deepum-evict` takes what goes off the GPU, `deepum-migrate` what comes onto it: the link
-//! carries both at once, and on a driver both calls run beside each other (facts 4.1). Each takes the most urgent batch of its
-//! direction, moves it with one call, or the few that `deepum_core::steps` lists, and waits until the bytes are
+//! carries both at once, and on a driver both calls run beside each other (facts 4.1). `deepum-give-up` gives contents up, which waits and uses no link. Each takes the most urgent batch of its
+//! hand, moves it with one call, or the few that `deepum_core::steps` lists, and waits until the bytes are
 //! there; so at most one batch is under way when something more urgent comes. A call that fails for a batch is
 //! repeated block by block: part of a range may have been freed meanwhile, and the rest is still wanted. What cannot be
 //! moved is reported as not moved and never tried again by itself: to ask again is the core's decision.
@@ -14,14 +14,14 @@
 use crate::desk::{Desk, Job, Moved};
 use crate::work::Work;
 use deepum_core::event::{DiscardOutcome, Event};
-use deepum_core::queues::{Direction, Lane};
+use deepum_core::queues::{Direction, Hand, Lane};
 use deepum_core::steps::Step;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, DiscardFailure, MigrateError, MigrateFailure};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Does; never decides. Both threads call it, at the same time.
+/// Does; never decides. All three threads call it, at the same time.
 pub trait Mover: Send + Sync {
     /// Moves all of `range`, whole UM blocks, and returns when it is there.
     ///
@@ -52,6 +52,9 @@ pub trait Mover: Send + Sync {
     /// # Errors
     /// [`DiscardError`]; part of the contents may be gone.
     fn discard(&self, range: AddrRange) -> Result<(), DiscardError>;
+
+    /// Returns when all is over that the calling thread gave up, which nobody waits for any more.
+    fn rest(&self) {}
 
     /// What the time is where it moves; nothing if nobody tells.
     fn now(&self) -> Option<Nanos> {
@@ -154,12 +157,16 @@ impl fmt::Debug for Tools<'_> {
 
 impl Tools<'_> {
     /// The body of a mover's thread. `announce` tells the fault thread to look.
-    pub fn run(&self, direction: Direction, announce: impl Fn(), say: impl Fn(&str)) {
+    pub fn run(&self, hand: Hand, announce: impl Fn(), say: impl Fn(&str)) {
         let mut results = Vec::new();
-        while let Some(job) = self.desk.next(direction) {
+        while let Some(job) = self.desk.next(hand) {
             let begun = self.mover.now();
             let failure = match job.batch.lane {
-                Lane::Discard => self.discard(&job, &mut results).map(Failure::Discard),
+                Lane::Discard => {
+                    let failure = self.discard(&job, &mut results).map(Failure::Discard);
+                    self.mover.rest();
+                    failure
+                }
                 _ => self.carry_out(&job, &mut results),
             };
             let took = begun.and_then(|begun| Some(self.mover.now()?.saturating_sub(begun)));

@@ -156,6 +156,20 @@ impl Clock {
     }
 }
 
+/// A device in virtual time keeps the calling thread here until all is over that it gave up: its calls return sooner there, since who waits for their end may make no time pass.
+pub(crate) fn rest() {
+    static REST: OnceLock<Option<unsafe extern "C" fn()>> = OnceLock::new();
+    let rest = REST.get_or_init(|| {
+        // SAFETY: by the contract, what is exported under this name has this type.
+        export(c"deepumEmuRest")
+            .map(|found| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(found) })
+    });
+    if let Some(rest) = rest {
+        // SAFETY: takes nothing, and may be called from any thread.
+        unsafe { rest() };
+    }
+}
+
 /// The calling thread does nothing for so long: in virtual time, where the driver library that is loaded plays a device in it. `awake`: it keeps its processor,
 /// since a sleep lasts 50 us longer than it was asked for (Linux's timer slack, timerslack_ns in proc(5)).
 pub fn nap(time: Duration, awake: bool) {

@@ -6,18 +6,19 @@
 //! | `deepum-correlate` | inbox | looks; records, progress, results | commands → desk | predictions drop and are counted (`deepum-core`) |
 //! | `deepum-migrate` | desk | batches onto the GPU, most urgent lane first | results → desk, then a nudge | never: one batch at a time |
 //! | `deepum-evict` | desk | the same off the GPU | the same | the same |
+//! | `deepum-give-up` | desk | contents that nobody needs | the same | the same |
 //! | `deepum-status` | socket | requests | status | refuses the client |
 //! | `deepum-tables` | time | what was learned | files | – |
 //!
 //! ```text
 //!             nudge             look, token            commands
-//! device ──► gate ──► fault ──► inbox ──► correlate ──► desk ──► migrate, evict ──► driver
+//! device ──► gate ──► fault ──► inbox ──► correlate ──► desk ──► migrate, evict, give up ──► driver
 //!             ▲                                          │  results  │
 //!             └──────────────────── nudge ───────────────┴───────────┘
 //! ```
 //!
 //! A token (see [`crate::pending`]) goes along every arrow, so the count of work is exact whatever happens. A panic in
-//! one of the first four ends the engine: everything closes, one line is said, the shim is told, and the program
+//! one of the first five ends the engine: everything closes, one line is said, the shim is told, and the program
 //! goes on as plain unified memory. The status thread stays, to say so; if it panics itself, only the status is gone, and so it is with
 //! the tables thread ([`crate::tables`]) and saving.
 //!
@@ -40,7 +41,7 @@ use crate::tables::Keeper;
 use crate::work::Work;
 use crate::world::{Look, World};
 use crate::{Inputs, StartError};
-use deepum_core::queues::Direction;
+use deepum_core::queues::Hand;
 use deepum_core::units::{Bytes, DeviceId, UmBlock};
 use deepum_kmod_bridge::VaSpace;
 use deepum_protocol::ring::{Consumer, Ring};
@@ -170,7 +171,7 @@ impl Running {
         })
     }
 
-    /// An engine with its first four threads, which reads the ring by `reader`.
+    /// An engine with its first five threads, which reads the ring by `reader`.
     ///
     /// # Errors
     /// [`StartError`]; then none of them is left.
@@ -198,14 +199,14 @@ impl Running {
                 .spawn("deepum-fault", |running| running.fault(source))
                 .and_then(|()| running.spawn("deepum-correlate", Self::correlate)),
         };
-        let started = looks
-            .and_then(|()| {
-                let (mover, hand_outs) = (Arc::clone(&mover), Arc::clone(&hand_outs));
-                running.spawn("deepum-evict", move |running| running.migrate(Direction::Out, &*mover, &*hand_outs))
-            })
-            .and_then(|()| {
-                running.spawn("deepum-migrate", move |running| running.migrate(Direction::In, &*mover, &*hand_outs))
-            });
+        let started = looks.and_then(|()| {
+            [("deepum-give-up", Hand::GiveUp), ("deepum-evict", Hand::Out), ("deepum-migrate", Hand::In)]
+                .into_iter()
+                .try_for_each(|(name, hand)| {
+                    let (mover, hand_outs) = (Arc::clone(&mover), Arc::clone(&hand_outs));
+                    running.spawn(name, move |running| running.migrate(hand, &*mover, &*hand_outs))
+                })
+        });
         match started {
             Ok(()) => {
                 running.keep_tables();
@@ -227,11 +228,11 @@ impl Running {
         })
     }
 
-    /// The migrate and the evict thread.
-    fn migrate(&self, direction: Direction, mover: &dyn Mover, hand_outs: &dyn HandOuts) {
+    /// A thread that moves.
+    fn migrate(&self, hand: Hand, mover: &dyn Mover, hand_outs: &dyn HandOuts) {
         let tools = Tools { desk: &self.desk, mover, hand_outs, said: &self.said, work: &self.work };
         tools.run(
-            direction,
+            hand,
             || self.look_soon(),
             |failure| {
                 // At the end of a program the driver refuses what it likes; nobody needs to hear it.

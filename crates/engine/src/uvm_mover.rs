@@ -6,7 +6,7 @@
 //! them, so it is asked to once a batch, while there is something to wait for.
 
 use crate::migrate::Mover;
-use crate::pace::Clock;
+use crate::pace::{self, Clock};
 use crate::sync::{Mutex, lock};
 use deepum_config::{Await, Leave};
 use deepum_core::trial::Trial;
@@ -143,6 +143,9 @@ impl Mover for UvmMover {
     }
     fn discard(&self, range: AddrRange) -> Result<(), DiscardError> {
         self.space.discard(range)
+    }
+    fn rest(&self) {
+        pace::rest();
     }
     fn now(&self) -> Option<Nanos> {
         self.clock.now()

@@ -1,13 +1,13 @@
-//! What the two threads that move did, by lane: batches, blocks, and for how long they were at it.
+//! What the threads that move did, by lane: batches, blocks, and for how long they were at it.
 //!
-//! Where a program is slow this tells which way was busy, and with what, which no count of bytes does: on an H200 giving up contents kept the way out as busy as
-//! copies did (`docs/gpu-results/`). Time is what [`crate::migrate::Mover::now`] says.
+//! Where a program is slow this tells which way was busy, and with what, which no count of bytes does: on an H200 giving up contents takes as long as
+//! copies do (`docs/gpu-results/`). Time is what [`crate::migrate::Mover::now`] says.
 
 use deepum_core::queues::{Batch, Lane};
 use deepum_core::units::Nanos;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module. Both threads add, and whoever asks reads, at any time.
+/// See the module. All of them add, and whoever asks reads, at any time.
 #[derive(Default, Debug)]
 pub struct Work {
     /// By lane.

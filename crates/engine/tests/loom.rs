@@ -6,7 +6,7 @@
 
 use deepum_core::command::{Command, Why};
 use deepum_core::event::Event;
-use deepum_core::queues::Direction;
+use deepum_core::queues::Hand;
 use deepum_core::units::{DeviceId, Place, UmBlock};
 use deepum_engine::desk::{Desk, Moved};
 use deepum_engine::gate::{Gate, Wake};
@@ -96,7 +96,7 @@ fn hand_over(in_step: bool) {
         let migrate = thread::spawn({
             let (desk, moved, looks) = (Arc::clone(&desk), Arc::clone(&moved), Arc::clone(&looks));
             move || {
-                while let Some(job) = desk.next(Direction::In) {
+                while let Some(job) = desk.next(Hand::In) {
                     assert!(job.batch.count == 1);
                     moved.fetch_add(1, Ordering::Relaxed);
                     let result = arrived(job.batch.first);
@@ -164,10 +164,10 @@ fn both_ways(in_step: bool) {
         let desk = Arc::new(Desk::new(Arc::clone(&pending), &[GPU], in_step));
         let in_hands = Arc::new(AtomicU32::new(0));
         let done = Arc::new(AtomicU32::new(0));
-        let movers = Direction::ALL.map(|direction| {
+        let movers = Hand::ALL.map(|hand| {
             let (desk, in_hands, done) = (Arc::clone(&desk), Arc::clone(&in_hands), Arc::clone(&done));
             thread::spawn(move || {
-                while let Some(job) = desk.next(direction) {
+                while let Some(job) = desk.next(hand) {
                     assert_eq!(in_hands.fetch_add(1, Ordering::Relaxed), 0, "in two hands");
                     in_hands.fetch_sub(1, Ordering::Relaxed);
                     done.fetch_add(1, Ordering::Relaxed);
@@ -221,7 +221,7 @@ fn closing_at_any_moment_leaves_no_work_behind() {
         let migrate = thread::spawn({
             let (desk, gate) = (Arc::clone(&desk), Arc::clone(&gate));
             move || {
-                while let Some(job) = desk.next(Direction::In) {
+                while let Some(job) = desk.next(Hand::In) {
                     let result = arrived(job.batch.first);
                     desk.done(job, &[result]);
                     gate.nudge();

@@ -67,7 +67,7 @@ impl SpaceLock {
 
 impl UnifiedMemory {
     /// Tells the driver about the blocks of `range`. Answers when the call returns. Costs the call, and one block cost for each block whose copies or
-    /// mappings change.
+    /// mappings change; and to prefer the host no more, the marking of each page that it has.
     ///
     /// # Errors
     /// [`ModelError::NotManaged`], [`ModelError::NoDevice`], [`ModelError::PartOfBlock`], [`ModelError::Stays`]: nothing has changed then.
@@ -83,6 +83,10 @@ impl UnifiedMemory {
         }
         let mut cpu = self.lock.writes(now) + self.profile.ioctl_cost;
         for slot in slots {
+            if advice == Advice::Prefer(None) && self.blocks[slot].preferred == Some(Place::Host) {
+                let dirty = u64::from(self.blocks[slot].host.count());
+                cpu += Nanos(self.profile.mark_dirty_cost.0 * dirty / u64::from(PAGES));
+            }
             let changed = match advice {
                 Advice::Duplicate(true) => self.begin_duplicating(slot),
                 Advice::Duplicate(false) => self.end_duplicating(slot),

@@ -17,7 +17,7 @@ use deepum_core::units::{AddrRange, Nanos, Place, UmBlock};
 pub struct Migrated {
     /// When the driver has done its own work and ordered all copies: an asynchronous call returns here.
     pub ordered: Nanos,
-    /// When the last page has arrived: a synchronous call returns here.
+    /// When the last page has arrived; of a call that waits, when it returns.
     pub done: Nanos,
     /// Some of it is in a group that does not migrate, and is preferred elsewhere: it was passed by.
     pub skipped: bool,
@@ -27,16 +27,17 @@ impl UnifiedMemory {
     /// `UVM_MIGRATE` and the prefetch calls: moves every page of `range` (widened to whole pages) to `to`;
     /// pages that are nowhere are populated there. A block that is already on that device is put at the tail of
     /// the eviction order (facts 4.2). Discarded pages are not copied, and count as written from now on
-    /// (facts 4.3). Costs the call, one block cost each, the copies, and on the host the entries (see the module). Of duplicated blocks nothing leaves where it was ([`crate::Advice`]).
-    /// The call is taken to wait until all is done: advice waits that long.
+    /// (facts 4.3). Costs the call, a block cost for each of which anything is missing, the copies, and on the host the entries (see the module). Of duplicated blocks nothing leaves
+    /// where it was ([`crate::Advice`]). The call waits until all is done, and advice for as long; then it has the driver tell of all moves that are over.
     ///
     /// # Errors
     /// [`ModelError::NotManaged`], [`ModelError::NoDevice`], [`ModelError::OutOfMemory`] (blocks before the
     /// one that failed have moved, as in the driver).
     pub fn migrate(&mut self, range: AddrRange, to: Place, now: Nanos) -> Result<Migrated, ModelError> {
-        let moved = self.begin(range, to, now)?;
-        self.lock.read_until(moved.done);
-        Ok(moved)
+        let (moved, copies) = self.begin_copies(range, to, now)?;
+        let there = if copies { self.awaited(moved.ordered, moved.done) } else { moved.done };
+        self.lock.read_until(there);
+        Ok(Migrated { done: there + self.profile.flush_cost, ..moved })
     }
 
     /// As [`Self::migrate`], by a call that returns when all is ordered: advice waits for no more than that.
@@ -44,13 +45,18 @@ impl UnifiedMemory {
     /// # Errors
     /// As [`Self::migrate`].
     pub fn begin(&mut self, range: AddrRange, to: Place, now: Nanos) -> Result<Migrated, ModelError> {
+        self.begin_copies(range, to, now).map(|(moved, _)| moved)
+    }
+
+    /// And whether anything is copied to a device.
+    fn begin_copies(&mut self, range: AddrRange, to: Place, now: Nanos) -> Result<(Migrated, bool), ModelError> {
         self.check(range)?;
         let device = match to {
             Place::Host => None,
             Place::Device(device) => Some(self.device_index(device)?),
         };
         let mut cpu = self.lock.reads(now) + self.profile.ioctl_cost;
-        let (mut done, mut skipped) = (cpu, false);
+        let (mut done, mut skipped, mut copies) = (cpu, false, false);
         let mut home = Vec::new();
         for block in range.blocks() {
             let Some(slot) = self.space.slot(block) else { continue };
@@ -59,7 +65,11 @@ impl UnifiedMemory {
                 skipped |= self.blocks[slot].preferred != Some(to);
                 continue;
             }
-            cpu += self.profile.block_cost;
+            let missing = pages.without(self.at(slot, device));
+            if !missing.is_empty() {
+                cpu += self.profile.block_cost;
+            }
+            copies |= device.is_some() && missing.meets(&self.blocks[slot].host);
             let arrives = match device {
                 Some(d) => self.migrate_in(d, slot, pages, MigrationCause::User, &mut cpu)?,
                 None => self.bring_home(slot, pages, MigrationCause::User, cpu)?,
@@ -74,7 +84,12 @@ impl UnifiedMemory {
             cpu = self.enter(slot, pages, arrives, cpu);
         }
         self.lock.read_until(cpu);
-        Ok(Migrated { ordered: cpu, done: done.max(cpu), skipped })
+        Ok((Migrated { ordered: cpu, done: done.max(cpu), skipped }, copies))
+    }
+
+    /// When a thread that has nothing to do from `idle` on, and waits for copies, is told that they are over.
+    pub(crate) fn awaited(&self, idle: Nanos, copied: Nanos) -> Nanos {
+        if copied > idle { copied + self.profile.await_cost } else { idle }
     }
 
     /// Enters pages that have arrived, or arrive then, into the host's page tables. The answer is when that is done.
@@ -114,7 +129,7 @@ impl UnifiedMemory {
     /// `UVM_DISCARD` (facts 4.3): gives up the contents of `range` (widened to whole pages). Answers when the
     /// call returns. Without `unmap` pages stay where they are and are not copied when they leave; with `unmap` they
     /// are nowhere from now on. Once all 512 pages of a block are discarded, populated or not, its chunks go to the
-    /// unused list if nothing of it is left anywhere, else to the discarded list.
+    /// unused list if nothing of it is left anywhere, else to the discarded list. Costs the call, and each block by itself (facts 4.3).
     ///
     /// # Errors
     /// [`ModelError::NotManaged`].
@@ -123,7 +138,7 @@ impl UnifiedMemory {
         let mut cpu = self.lock.reads(now) + self.profile.ioctl_cost;
         for block in range.blocks() {
             let Some(slot) = self.space.slot(block) else { continue };
-            cpu += self.profile.block_cost;
+            cpu += if unmap { self.profile.discard_cost } else { self.profile.block_cost };
             self.discard_in(block, slot, part_of(range, block), unmap);
         }
         self.lock.read_until(cpu);

@@ -124,7 +124,7 @@ impl UnifiedMemory {
                 _ => self.bring_home(slot, all, cause, cpu)?,
             });
         }
-        let done = done.max(cpu);
+        let done = self.awaited(cpu, done);
         self.lock.read_until(done);
         Ok(Migrated { ordered: done, done, skipped: false })
     }

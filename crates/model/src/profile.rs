@@ -90,8 +90,16 @@ pub struct Profile {
     pub host_map_cost: Nanos,
     /// `UVM_MIGRATE`, `UVM_DISCARD` or a prefetch call: entry, locks and return.
     pub ioctl_cost: Nanos,
-    /// `UVM_TOOLS_FLUSH_EVENTS`, which waits for a thread of the driver twice.
+    /// From the end of the last copy until the call that waits for it goes on.
+    pub await_cost: Nanos,
+    /// `UVM_TOOLS_FLUSH_EVENTS`, which waits for a thread of the driver twice; a migrate call that waits does so, too.
     pub flush_cost: Nanos,
+    /// Driver work to mark the pages of a whole block dirty, one by one, which the host has when it is preferred no more.
+    pub mark_dirty_cost: Nanos,
+    /// Driver work per block given up and unmapped.
+    pub discard_cost: Nanos,
+    /// Driver work per page that a kernel writes to, and that is there to be read.
+    pub rewrite_cost: Nanos,
     /// Subtree share, in percent, above which the driver's prefetcher takes the whole subtree.
     pub prefetch_threshold_percent: u32,
     /// Host time of a CUDA call that enqueues no kernel.
@@ -193,7 +201,8 @@ numbers! {
     Driver {
         batch_entries: 1.0..=4096.0, entries_per_page_percent: 100.0..=1600.0, front_bytes_per_thread: 4.0..=64.0,
         batch_ns: 1e3..=1e6, entry_ns: 1.0..=1e5, block_ns: 100.0..=1e6, evict_ns: 100.0..=1e6,
-        host_unmap_ns: 0.0..=1e6, host_map_ns: 0.0..=1e6, ioctl_ns: 100.0..=1e6, flush_ns: 0.0..=1e6, per_transfer_ns: 100.0..=1e5,
+        host_unmap_ns: 0.0..=1e6, host_map_ns: 0.0..=1e6, ioctl_ns: 100.0..=1e6, await_ns: 0.0..=1e6, flush_ns: 0.0..=1e6,
+        mark_dirty_ns: 0.0..=1e6, discard_ns: 100.0..=1e6, rewrite_ns: 0.0..=1e6, per_transfer_ns: 100.0..=1e5,
         prefetch_threshold_percent: 1.0..=100.0, call_ns: 10.0..=1e5, launch_ns: 100.0..=1e5,
         launch_queue: 1.0..=65_536.0, kernel_gap_ns: 0.0..=1e5, stream_write_ns: 0.0..=1e5,
         engine_reaction_ns: 0.0..=1e6,
@@ -321,7 +330,11 @@ impl Profile {
             host_unmap_cost: nanos(driver.host_unmap_ns),
             host_map_cost: nanos(driver.host_map_ns),
             ioctl_cost: nanos(driver.ioctl_ns),
+            await_cost: nanos(driver.await_ns),
             flush_cost: nanos(driver.flush_ns),
+            mark_dirty_cost: nanos(driver.mark_dirty_ns),
+            discard_cost: nanos(driver.discard_ns),
+            rewrite_cost: nanos(driver.rewrite_ns),
             prefetch_threshold_percent: driver.prefetch_threshold_percent as u32,
             call_cost: nanos(driver.call_ns),
             launch_cost: nanos(driver.launch_ns),

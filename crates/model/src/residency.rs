@@ -104,7 +104,8 @@ impl UnifiedMemory {
         let read_only = match cause {
             MigrationCause::User => kept & mapped,
             _ if duplicated => wanted.without(written),
-            _ => PageMask::EMPTY,
+            // The trap of facts 4.3.
+            _ => self.given_up(slot, wanted).without(written),
         };
         if block.host_mapped && block.mapped.meets(&wanted.without(kept)) {
             *cpu += self.profile.host_unmap_cost;
@@ -136,6 +137,13 @@ impl UnifiedMemory {
             self.collapse(slot, wanted & written, Some(d));
         }
         Ok(arrives)
+    }
+
+    /// Those of the pages whose contents were given up, and that are nowhere.
+    fn given_up(&self, slot: usize, pages: PageMask) -> PageMask {
+        let block = &self.blocks[slot];
+        let gone = (pages & block.discarded).without(block.host);
+        self.devices.iter().fold(gone, |gone, d| gone.without(d.on[slot].resident))
     }
 
     /// Pages from wherever they are: the host, other devices, or nowhere (then they become zeros). Those `kept` stay there.

@@ -47,9 +47,18 @@ impl Lane {
             Self::Fault | Self::Keep | Self::Predicted => Direction::In,
         }
     }
+
+    /// Who serves it.
+    pub const fn hand(self) -> Hand {
+        match self {
+            Self::Discard => Hand::GiveUp,
+            Self::Drop | Self::Evict | Self::Save => Hand::Out,
+            Self::Fault | Self::Keep | Self::Predicted => Hand::In,
+        }
+    }
 }
 
-/// Which way blocks move: the two have a thread, a copy engine and a half of the link each.
+/// Which way blocks move: each has a copy engine and half of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Direction {
     /// Off the GPU.
@@ -59,21 +68,43 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Both; where one thread serves them, in this order.
-    pub const ALL: [Self; 2] = [Self::Out, Self::In];
-
-    /// Its lanes, in the order they are served unless predicted fetches are late ([`super::Queues`]).
-    pub const fn lanes(self) -> &'static [Lane] {
-        match self {
-            Self::Out => &[Lane::Discard, Lane::Drop, Lane::Evict, Lane::Save],
-            Self::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
-        }
-    }
     /// The other one.
     pub const fn opposite(self) -> Self {
         match self {
             Self::Out => Self::In,
             Self::In => Self::Out,
+        }
+    }
+}
+
+/// Who carries batches out, one at a time: a thread each.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Hand {
+    /// Gives contents up, for which it waits and the link does not.
+    GiveUp,
+    /// Off the GPU.
+    Out,
+    /// Onto the GPU.
+    In,
+}
+
+impl Hand {
+    /// All of them; what they are given at one instant is carried out in this order.
+    pub const ALL: [Self; 3] = [Self::GiveUp, Self::Out, Self::In];
+
+    /// Its lanes, in the order they are served unless predicted fetches are late ([`super::Queues`]).
+    pub const fn lanes(self) -> &'static [Lane] {
+        match self {
+            Self::GiveUp => &[Lane::Discard],
+            Self::Out => &[Lane::Drop, Lane::Evict, Lane::Save],
+            Self::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
+        }
+    }
+    /// Which way it moves blocks.
+    pub const fn direction(self) -> Direction {
+        match self {
+            Self::GiveUp | Self::Out => Direction::Out,
+            Self::In => Direction::In,
         }
     }
 }

@@ -20,15 +20,15 @@ fn push_all(queues: &mut Queues, commands: &[Command]) {
         queues.push(command);
     }
 }
-/// One thread for both directions.
+/// One thread for all hands.
 fn pop(queues: &mut Queues, most: u32) -> Option<(Lane, u64, u32)> {
-    Direction::ALL.into_iter().for_each(|direction| queues.done(direction));
-    let batch = Direction::ALL.into_iter().find_map(|direction| queues.pop_batch(direction, most));
+    Hand::ALL.into_iter().for_each(|hand| queues.done(hand));
+    let batch = Hand::ALL.into_iter().find_map(|hand| queues.pop_batch(hand, most));
     batch.map(|b| (b.lane, b.first.0, b.count))
 }
-/// The next batch that goes this way.
-fn first(queues: &mut Queues, direction: Direction) -> Option<(Lane, u64, u32)> {
-    queues.pop_batch(direction, 16).map(|b| (b.lane, b.first.0, b.count))
+/// The next batch of this hand.
+fn first(queues: &mut Queues, hand: Hand) -> Option<(Lane, u64, u32)> {
+    queues.pop_batch(hand, 16).map(|b| (b.lane, b.first.0, b.count))
 }
 fn all(queues: &mut Queues, most: u32) -> Vec<(Lane, u64, u32)> {
     std::iter::from_fn(|| pop(queues, most)).collect()
@@ -50,12 +50,12 @@ fn evictions_make_room_then_faults_come_before_predictions() {
 fn a_save_that_is_under_way_does_not_end_what_is_asked_for_meanwhile() {
     let mut queues = Queues::default();
     queues.push(Command::Save { block: UmBlock(1) });
-    assert_eq!(queues.pop_batch(Direction::Out, 16).map(|batch| batch.lane), Some(Lane::Save));
+    assert_eq!(queues.pop_batch(Hand::Out, 16).map(|batch| batch.lane), Some(Lane::Save));
     let drop = Command::Drop { block: UmBlock(1) };
     for command in [evict(1), drop, discard(1)] {
         assert_eq!(queues.push(command), Pushed::Full, "{command:?}");
     }
-    queues.done(Direction::Out);
+    queues.done(Hand::Out);
     assert_eq!(queues.push(evict(1)), Pushed::Queued);
 }
 
@@ -96,17 +96,17 @@ fn a_block_being_fetched_is_not_queued_again_and_no_longer_evicted() {
 fn what_one_direction_has_in_hand_the_other_passes_over() {
     let mut queues = Queues::default();
     push_all(&mut queues, &[evict(1), evict(2)]);
-    assert_eq!(first(&mut queues, Direction::Out), Some((Lane::Evict, 1, 2)));
+    assert_eq!(first(&mut queues, Hand::Out), Some((Lane::Evict, 1, 2)));
     push_all(&mut queues, &[fault(2), fault(7), predicted(3, 1)]);
     assert_eq!(queues.push(discard(1)), Pushed::Known, "it is being evicted");
-    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Fault, 7, 1)));
-    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Predicted, 3, 1)));
-    assert_eq!(first(&mut queues, Direction::In), None);
+    assert_eq!(first(&mut queues, Hand::In), Some((Lane::Fault, 7, 1)));
+    assert_eq!(first(&mut queues, Hand::In), Some((Lane::Predicted, 3, 1)));
+    assert_eq!(first(&mut queues, Hand::In), None);
     assert!(!queues.is_empty());
-    queues.done(Direction::Out);
-    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Fault, 2, 1)));
+    queues.done(Hand::Out);
+    assert_eq!(first(&mut queues, Hand::In), Some((Lane::Fault, 2, 1)));
     queues.push(evict(2));
-    assert_eq!(first(&mut queues, Direction::Out), None, "it is being fetched");
+    assert_eq!(first(&mut queues, Hand::Out), None, "it is being fetched");
 }
 
 #[test]
@@ -201,20 +201,20 @@ fn what_the_gpu_stands_before_goes_before_touches() {
 fn the_way_in_stands_still_for_a_drop_unless_the_gpu_waits_for_a_fault() {
     let mut queues = Queues::default();
     push_all(&mut queues, &[1, 2, 3].map(|n| predicted(n, 1)));
-    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Predicted, 1, 3)));
+    assert_eq!(first(&mut queues, Hand::In), Some((Lane::Predicted, 1, 3)));
     push_all(&mut queues, &[21, 22, 23, 24, 25, 26].map(evict));
     push_all(&mut queues, &[31, 33, 35].map(|n| predicted(n, 2)));
     for block in [41, 42].map(UmBlock) {
         queues.push_about(Command::Evict { block }, true);
     }
-    assert_eq!(first(&mut queues, Direction::Out), Some((Lane::Evict, 21, 4)), "until the way in is free, and few");
-    assert_eq!(first(&mut queues, Direction::In), None);
-    assert_eq!(first(&mut queues, Direction::Out), Some((Lane::Drop, 41, 2)));
-    assert_eq!(first(&mut queues, Direction::In), None);
+    assert_eq!(first(&mut queues, Hand::Out), Some((Lane::Evict, 21, 4)), "until the way in is free, and few");
+    assert_eq!(first(&mut queues, Hand::In), None);
+    assert_eq!(first(&mut queues, Hand::Out), Some((Lane::Drop, 41, 2)));
+    assert_eq!(first(&mut queues, Hand::In), None);
     push_all(&mut queues, &[fault(50)]);
-    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Fault, 50, 1)));
-    assert_eq!(first(&mut queues, Direction::Out), Some((Lane::Evict, 25, 2)));
-    assert_eq!(first(&mut queues, Direction::In), Some((Lane::Predicted, 31, 1)));
+    assert_eq!(first(&mut queues, Hand::In), Some((Lane::Fault, 50, 1)));
+    assert_eq!(first(&mut queues, Hand::Out), Some((Lane::Evict, 25, 2)));
+    assert_eq!(first(&mut queues, Hand::In), Some((Lane::Predicted, 31, 1)));
 }
 
 #[test]
@@ -224,8 +224,8 @@ fn what_is_believed_to_be_there_is_asked_for_by_a_call_that_waits() {
     let fetch = [Step::Fetch];
     for (command, steps) in [(fault(1), fetch), (predicted(1, 1), fetch), (kept, [Step::ToDevice])] {
         queues.push(command);
-        assert_eq!(queues.pop_batch(Direction::In, 16).unwrap().steps(), steps);
-        queues.done(Direction::In);
+        assert_eq!(queues.pop_batch(Hand::In, 16).unwrap().steps(), steps);
+        queues.done(Hand::In);
     }
     let populate = |n| Command::Fetch { block: UmBlock(n), why: Why::Populate { by: LaunchSeq(1) } };
     for (commands, step) in [
@@ -235,9 +235,9 @@ fn what_is_believed_to_be_there_is_asked_for_by_a_call_that_waits() {
         ([fault(1), fault(2)], Step::Fetch),
     ] {
         push_all(&mut queues, &commands);
-        let batch = queues.pop_batch(Direction::In, 16).unwrap();
+        let batch = queues.pop_batch(Hand::In, 16).unwrap();
         assert_eq!((batch.count, batch.steps()), (2, &[step][..]));
-        queues.done(Direction::In);
+        queues.done(Hand::In);
     }
 }
 
@@ -247,9 +247,9 @@ fn what_leaves_is_dropped_if_the_host_has_it_and_keeps_a_copy_if_that_is_asked()
     let (drop, mut queues) = (|n| Command::Drop { block: UmBlock(n) }, Queues::default());
     let mut next = |command, there| {
         queues.push_about(command, there);
-        let batch = queues.pop_batch(Direction::Out, 16).unwrap();
-        batch.blocks().for_each(|block| queues.moved(Direction::Out, block));
-        queues.done(Direction::Out);
+        let batch = queues.pop_batch(Hand::Out, 16).unwrap();
+        batch.blocks().for_each(|block| queues.moved(Hand::Out, block));
+        queues.done(Hand::Out);
         (batch.lane, batch.steps())
     };
     assert_eq!(next(evict(1), false), (Lane::Evict, &[Leave][..]));

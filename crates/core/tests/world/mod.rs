@@ -1,5 +1,5 @@
 //! A toy world: one GPU that runs launches in order, a memory that evicts the block made resident longest
-//! ago, a mover for each direction, and time in microseconds. Small enough to see through; the real one is `deepum-model`.
+//! ago, a mover for each hand, and time in microseconds. Small enough to see through; the real one is `deepum-model`.
 //!
 //! A launch touches its blocks in order. A block that is not there costs a fault, and comes in whole. The host
 //! issues launches up to `ahead` before the GPU gets there. The movers carry out batches one after the other
@@ -14,7 +14,7 @@ use std::collections::HashSet;
 
 use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration, MigrationCause};
-use deepum_core::queues::{Batch, Direction, Lane, Queues};
+use deepum_core::queues::{Batch, Hand, Lane, Queues};
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
@@ -58,8 +58,8 @@ pub struct World {
     /// Blocks whose contents exist somewhere, so that bringing them in is a transfer.
     populated: HashSet<UmBlock>,
     now: u64,
-    /// When each direction's mover is free again.
-    mover_free: [u64; 2],
+    /// When each mover is free again.
+    mover_free: [u64; Hand::ALL.len()],
     /// The time up to which the mover has worked.
     seen: u64,
     seq: u64,
@@ -85,7 +85,7 @@ impl World {
             resident: HashSet::new(),
             populated: HashSet::new(),
             now: 0,
-            mover_free: [0; 2],
+            mover_free: [0; Hand::ALL.len()],
             seen: 0,
             seq: 0,
             batch: 0,
@@ -226,13 +226,13 @@ impl World {
         // What is queued may have been so since the GPU last moved on.
         let seen = std::mem::replace(&mut self.seen, self.now);
         self.mover_free = self.mover_free.map(|free| free.max(seen));
-        let mut idle = [false; 2];
-        while idle != [true; 2] {
+        let mut idle = [false; Hand::ALL.len()];
+        while idle.contains(&false) {
             // Whose turn it is: the one that is free first.
-            let first = Direction::ALL.into_iter().filter(|&way| !idle[way as usize]);
+            let first = Hand::ALL.into_iter().filter(|&way| !idle[way as usize]);
             let Some(way) = first.min_by_key(|&way| self.mover_free[way as usize]) else { return };
             let at = way as usize;
-            let urgent = way == Direction::In && self.queues.waiting(Lane::Fault) > 0;
+            let urgent = way == Hand::In && self.queues.waiting(Lane::Fault) > 0;
             let batch = if self.mover_free[at] < self.now || urgent { self.queues.pop_batch(way, 16) } else { None };
             let Some(batch) = batch else {
                 idle[at] = true;
@@ -251,15 +251,15 @@ impl World {
                 };
             }
             self.queues.done(way);
-            idle = [false; 2];
+            idle = [false; Hand::ALL.len()];
         }
     }
 }
 
-/// What one mover for both directions does next.
+/// What one mover for all does next.
 pub fn pop(queues: &mut Queues, most: u32) -> Option<Batch> {
-    Direction::ALL.into_iter().for_each(|direction| queues.done(direction));
-    Direction::ALL.into_iter().find_map(|direction| queues.pop_batch(direction, most))
+    Hand::ALL.into_iter().for_each(|hand| queues.done(hand));
+    Hand::ALL.into_iter().find_map(|hand| queues.pop_batch(hand, most))
 }
 
 /// Lays tensors out one after the other, on block boundaries.

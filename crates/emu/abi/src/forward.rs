@@ -34,6 +34,9 @@ pub const POLL: u64 = u64::MAX;
 /// A request number that asks for the device's clock: eight bytes of virtual nanoseconds, written to the argument.
 pub const NOW: u64 = u64::MAX - 1;
 
+/// A request number by which the calling thread, of an engine, stays until all is over that it gave up.
+pub const REST: u64 = u64::MAX - 2;
+
 const NAMES: [(&[u8], Node); 2] =
     [(b"\0deepum-emu/nvidia-uvm/", Node::Uvm), (b"\0deepum-emu/nvidia-uvm-tools/", Node::Tools)];
 

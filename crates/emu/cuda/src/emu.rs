@@ -128,6 +128,17 @@ pub extern "C" fn deepumEmuAwait(address: u64) {
     });
 }
 
+/// The calling thread, of an engine, stays until all is over that it gave up: to it a discard returns sooner.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub extern "C" fn deepumEmuRest() {
+    guarded((), || {
+        if let Ok(machine) = machine() {
+            machine.rest();
+        }
+    });
+}
+
 /// 1 if a poll of the tools file finds it readable, 0 if not, below 0 if it is no file of this device.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "exported name")]
@@ -193,7 +204,7 @@ pub extern "C" fn deepumEmuKnown(bytes: u64) {
     guarded((), || known_next(Bytes(bytes)));
 }
 
-/// The device's clock in virtual nanoseconds, which is not the host's, as the calling thread has it; 0 without a device.
+/// The device's clock in virtual nanoseconds, which is not the host's; 0 without a device.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case, reason = "exported name")]
 pub extern "C" fn deepumEmuNow() -> u64 {

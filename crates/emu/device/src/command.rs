@@ -90,6 +90,12 @@ impl Machine {
         }
     }
 
+    /// Keeps the calling thread until all is over that it gave up: for threads of an engine, to which a discard returns sooner (`hands`).
+    pub fn rest(&self) {
+        // A machine that ends keeps nobody.
+        let _ = self.command(Order::Rest);
+    }
+
     /// `UVM_DISCARD`: gives up the contents of `range`.
     ///
     /// # Errors

@@ -1,15 +1,14 @@
-//! The engine's moving threads inside the device: at most one *hand* for each direction.
+//! The engine's moving threads inside the device: one *hand* for each direction, and one that gives contents up.
 //!
-//! Problem: two threads of the engine command the device while it stands still for them. Which of them gets the device's lock
+//! Problem: several threads of the engine command the device while it stands still for them. Which of them gets the device's lock
 //! first is chance, and what a fetch evicts depends on whether an eviction came before it.
 //! Idea: while the device stands still a command is only noted down. Once the engine has settled, with every thread of
-//! it idle or in here, the commands are carried out in an order of their own: outwards before inwards, then by
+//! it idle or in here, the commands are carried out in an order of their own: what is given up, outwards before inwards, then by
 //! address. One whose outcome is known at once (a refusal, a discard) lets its thread go, and the engine settles again before the
 //! next is carried out.
 //!
-//! A discard returns at the instant at which it is carried out, and its cost is paid by the next command of the same hand, which begins when its time is over: the
-//! program may be waiting for the end of a discard outside every call of ours (a block that is handed out again), and virtual
-//! time, which only its calls move, would stand still for ever.
+//! A discard returns at the instant at which it is carried out: the program may be waiting for its end outside every call of ours (a block that is handed out again), and virtual
+//! time, which only its calls move, would stand still for ever. Its thread stays until its time is over when nobody waits for it any more ([`Order::Rest`]).
 //!
 //! A call that does not wait returns when all is ordered, as a driver's does.
 //!
@@ -21,7 +20,6 @@
 //! is let go once, though the device may be standing still for exactly that ticket while the engine goes; and when the next
 //! engine takes over, nobody is held. One thread too many or too few would be counted for ever, and the device would wait for it.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use deepum_core::units::{AddrRange, DevAddr, Nanos, Place};
@@ -33,10 +31,12 @@ use crate::machine::Machine;
 use crate::state::State;
 use crate::uvm::Wait;
 
-/// Which of the engine's threads a command is from: outwards, or to a device.
+/// Which of the engine's threads a command is from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Hand {
-    /// To the host, or to nowhere.
+    /// To nowhere.
+    GiveUp,
+    /// To the host.
     Out,
     /// To a device.
     In,
@@ -59,6 +59,8 @@ pub enum Order {
     Flush,
     /// No request: a word is looked at until it is written, which is then.
     Await(Nanos),
+    /// No request: what was given up takes until then.
+    Rest,
 }
 
 impl Order {
@@ -67,12 +69,9 @@ impl Order {
     #[must_use]
     pub const fn hand(self) -> Hand {
         match self {
+            Self::Discard(..) | Self::Rest => Hand::GiveUp,
             Self::Migrate(_, Place::Device(_), _) | Self::Flush | Self::Await(_) => Hand::In,
-            Self::Migrate(_, Place::Host, _)
-            | Self::Discard(..)
-            | Self::Advise(..)
-            | Self::Join(..)
-            | Self::Gather(_) => Hand::Out,
+            Self::Migrate(_, Place::Host, _) | Self::Advise(..) | Self::Join(..) | Self::Gather(_) => Hand::Out,
         }
     }
     /// Where it begins; a group is nowhere.
@@ -81,7 +80,7 @@ impl Order {
             Self::Migrate(range, ..) | Self::Discard(range, _) | Self::Advise(range, _) | Self::Join(range, _) => {
                 range.start
             }
-            Self::Gather(_) | Self::Flush | Self::Await(_) => DevAddr(0),
+            Self::Gather(_) | Self::Flush | Self::Await(_) | Self::Rest => DevAddr(0),
         }
     }
     /// Whether the driver tells of all moves that are over before it returns.
@@ -129,27 +128,19 @@ struct Asked {
     number: u64,
 }
 
-/// One hand's own time.
-#[derive(Clone, Copy, Default, Debug)]
-struct Own {
-    /// The instant at which it was last let go: it is awake then, and reacts at once.
-    let_go: Option<Nanos>,
-    /// It has things to do until then, whatever it was told.
-    busy_until: Nanos,
-}
-
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Hands {
     /// Commands noted down.
     asked: Vec<Asked>,
-    /// Commands that begin when their hand's time comes, soonest first.
-    later: BTreeMap<(Nanos, u64), Order>,
     /// Outcomes whose threads have not seen them yet, by number.
     answers: BTreeMap<u64, CuResult<Outcome>>,
     /// Threads to be let go, soonest last.
     tickets: Vec<Ticket>,
-    own: [Own; 2],
+    /// By hand, the instant at which it was last let go: it is awake then, and reacts at once.
+    let_go: [Option<Nanos>; 3],
+    /// When all is over that was given up.
+    given_up: Nanos,
     numbers: u64,
     /// Whether the device stands still for the engine now.
     pub(crate) still: bool,
@@ -160,11 +151,6 @@ impl Hands {
     #[must_use]
     pub fn next(&self) -> Option<Ticket> {
         self.tickets.last().copied()
-    }
-    /// When the next command begins that waits for its hand.
-    #[must_use]
-    pub fn begins(&self) -> Option<Nanos> {
-        self.later.first_key_value().map(|((at, _), _)| *at)
     }
     fn take(&mut self, number: u64) -> Option<Asked> {
         let at = self.asked.iter().position(|asked| asked.number == number)?;
@@ -197,6 +183,7 @@ impl State {
             Order::Gather(group) => self.memory.gather(group, at),
             Order::Flush => Ok(at_once(at + machine.profile.flush_cost)),
             Order::Await(until) => Ok(at_once(at.max(until))),
+            Order::Rest => Ok(at_once(at.max(self.hands.given_up))),
         };
         // Also what failed half-way has moved bytes.
         self.settle_bytes(machine.config.data);
@@ -205,14 +192,13 @@ impl State {
 
     /// Begins a command of the engine: either its outcome, or nothing yet and a ticket.
     fn begin(&mut self, asked: Asked, machine: &Machine) -> Option<CuResult<Outcome>> {
-        let (now, own) = (self.now, asked.order.hand() as usize);
-        let Own { let_go, busy_until } = self.hands.own[own];
-        if busy_until > now && !matches!(asked.order, Order::Discard(..)) {
-            self.hands.later.insert((busy_until, asked.number), asked.order);
-            return None;
+        let (now, hand) = (self.now, asked.order.hand());
+        let awake = self.hands.let_go[hand as usize] == Some(now);
+        let mut start = if awake { now } else { now + machine.profile.engine_reaction };
+        if hand == Hand::GiveUp {
+            start = start.max(self.hands.given_up);
         }
-        let awake = if let_go == Some(now) { now } else { now + machine.profile.engine_reaction };
-        let moved = match self.carry_out(asked.order, awake.max(busy_until), machine) {
+        let moved = match self.carry_out(asked.order, start, machine) {
             Ok(moved) => moved,
             Err(error) => {
                 // What a failed call has moved is waited for and told, too.
@@ -225,24 +211,15 @@ impl State {
         let outcome = Outcome::from(moved);
         let returned = asked.order.returns(moved);
         if matches!(asked.order, Order::Discard(..)) {
-            self.hands.own[own] = Own { let_go: Some(now), busy_until: returned };
+            self.hands.let_go[hand as usize] = Some(now);
+            self.hands.given_up = returned;
             return Some(Ok(outcome));
         }
-        let (hand, drains) = (asked.order.hand(), asked.order.drains());
+        let drains = asked.order.drains();
         let ticket = Ticket { at: returned, number: asked.number, hand, drains, outcome };
         let place = self.hands.tickets.partition_point(|t| *t > ticket);
         self.hands.tickets.insert(place, ticket);
         None
-    }
-
-    /// Carries out the next command that has waited for its hand; whether its outcome is known at once.
-    pub(crate) fn begin_later(&mut self, machine: &Machine) -> bool {
-        let Some(((_, number), order)) = self.hands.later.pop_first() else { return false };
-        // It is awake, and free.
-        self.hands.own[order.hand() as usize] = Own { let_go: Some(self.now), busy_until: self.now };
-        let Some(outcome) = self.begin(Asked { order, number }, machine) else { return false };
-        self.answer(number, outcome, machine);
-        true
     }
 
     /// Carries out what was noted down, in order, up to the first command whose outcome is known at once; whether there was one.
@@ -269,37 +246,26 @@ impl State {
     pub(crate) fn release(&mut self, ticket: Ticket, machine: &Machine) {
         let Some(at) = self.hands.tickets.iter().position(|t| *t == ticket) else { return };
         self.hands.tickets.remove(at);
-        self.hands.own[ticket.hand as usize].let_go = Some(self.now);
+        self.hands.let_go[ticket.hand as usize] = Some(self.now);
         self.answer(ticket.number, Ok(ticket.outcome), machine);
     }
 
     /// The engine drives no more: whoever stands in here goes.
     pub(crate) fn release_all(&mut self, machine: &Machine) {
         while self.serve(machine) {}
-        while !self.hands.later.is_empty() {
-            self.begin_later(machine);
-        }
         while let Some(ticket) = self.hands.next() {
             self.release(ticket, machine);
         }
     }
 }
 
-thread_local! {
-    /// Whose commands this thread makes, as of the last one.
-    static OURS: Cell<Option<Hand>> = const { Cell::new(None) };
-}
-
 impl Machine {
-    /// The device's clock, as the calling thread has it: what it gave up counts.
+    /// The device's clock.
     ///
     /// # Errors
     /// If there is no device any more.
     pub fn now(&self) -> CuResult<Nanos> {
-        self.look(|state| {
-            let busy = OURS.get().map(|hand| state.hands.own[hand as usize].busy_until);
-            Ok(state.now.max(busy.unwrap_or_default()))
-        })
+        self.look(|state| Ok(state.now))
     }
 
     /// A command of one of the engine's threads, which is held here until it is done. Nothing if the calling thread is none, or its
@@ -309,7 +275,6 @@ impl Machine {
         if !self.pace.driven() || !self.pace.is_engine_thread() {
             return None;
         }
-        OURS.set(Some(order.hand()));
         state.hands.numbers += 1;
         let number = state.hands.numbers;
         state.hands.asked.push(Asked { order, number });
@@ -321,10 +286,7 @@ impl Machine {
             let at_once = !state.hands.still || !self.pace.driven();
             if self.ended() {
                 // What has not begun never will; what has, has an end that nobody will see.
-                let asked = state.hands.take(number).is_some();
-                let before = state.hands.later.len();
-                state.hands.later.retain(|(_, later), _| *later != number);
-                let began_never = asked || state.hands.later.len() < before;
+                let began_never = state.hands.take(number).is_some();
                 state.hands.tickets.retain(|ticket| ticket.number != number);
                 self.pace.hold(-1);
                 // Nobody will write a word of one that never began.

@@ -87,7 +87,6 @@ enum Next {
     Point(usize),
     Late,
     Release,
-    Begin,
     LetGo(Ticket),
     Start(Ready),
 }
@@ -119,7 +118,6 @@ impl State {
         points
             .chain(late)
             .chain(self.releases.next().map(|at| (at.max(self.now), Next::Release)))
-            .chain(self.hands.begins().map(|at| (at.max(self.now), Next::Begin)))
             .chain(ticket)
             .chain(starts)
             .min()
@@ -265,11 +263,6 @@ impl Call<'_> {
                     && let Some(sink) = &mut self.state.sink
                 {
                     sink.release(semaphore);
-                }
-            }
-            Next::Begin => {
-                if self.state.begin_later(self.machine) {
-                    self.settle(false);
                 }
             }
             Next::LetGo(ticket) => self.let_go(ticket),

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use deepum_core::command::{Command, Why};
-use deepum_core::queues::{Direction, Queues};
+use deepum_core::queues::{Hand, Queues};
 use deepum_core::steps::Step;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchSeq, Place, UmBlock};
 use deepum_emu_device::error::CuResult;
@@ -140,8 +140,8 @@ fn copies(seed: u64, fails: Option<u64>) -> Option<usize> {
             queues.push_about(command, random.below(2) == 0);
         }
         while random.below(8) > 0 {
-            let direction = Direction::ALL[at_index(random.below(2))];
-            let Some(batch) = queues.pop_batch(direction, 4) else { continue };
+            let hand = Hand::ALL[at_index(random.below(3))];
+            let Some(batch) = queues.pop_batch(hand, 4) else { continue };
             let mut ok = true;
             for &step in batch.steps() {
                 calls += 1;
@@ -159,9 +159,9 @@ fn copies(seed: u64, fails: Option<u64>) -> Option<usize> {
                 }
             }
             if ok {
-                batch.blocks().for_each(|block| queues.moved(direction, block));
+                batch.blocks().for_each(|block| queues.moved(hand, block));
             }
-            queues.done(direction);
+            queues.done(hand);
         }
     })
 }

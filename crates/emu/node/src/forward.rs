@@ -3,7 +3,7 @@
 //! Each thread keeps a *line* to each of the few files it makes requests on; see [`deepum_emu_abi::forward`]. If the program that
 //! has the device ends, its lines end, and requests fail with `ENODEV`.
 
-use deepum_emu_abi::forward::{CONNECT, NOW, PARAMS, REPLY, Reply, Request};
+use deepum_emu_abi::forward::{CONNECT, NOW, PARAMS, REPLY, REST, Reply, Request};
 use std::cell::RefCell;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::mem::{MaybeUninit, zeroed};
@@ -55,6 +55,18 @@ pub(crate) fn now() -> u64 {
     let mut now = 0u64;
     // SAFETY: the answer is eight bytes for a word of ours.
     if unsafe { ask_again(NOW, (&raw mut now).cast()) } { now } else { 0 }
+}
+
+/// Keeps the calling thread until all is over that it gave up, on the device that it last made a request to.
+pub(crate) fn rest() {
+    let _ = HERE.try_with(|lines| {
+        let Ok(mut lines) = lines.try_borrow_mut() else { return };
+        let [Some(line), ..] = &*lines else { return };
+        // SAFETY: no parameters.
+        if unsafe { ask(line.fd.as_raw_fd(), REST as c_ulong, std::ptr::null_mut()) }.is_err() {
+            lines[0] = None;
+        }
+    });
 }
 
 /// Asks the device that this process last made a request to; whether it did what it was asked for.

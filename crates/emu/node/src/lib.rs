@@ -203,3 +203,10 @@ interpose! {
 pub extern "C" fn deepumEmuNow() -> u64 {
     forward::now()
 }
+
+/// The calling thread stays until all is over that it gave up, likewise.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case, reason = "exported name")]
+pub extern "C" fn deepumEmuRest() {
+    forward::rest();
+}

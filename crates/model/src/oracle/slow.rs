@@ -139,6 +139,11 @@ impl Slow {
         let to = Place::Device(DeviceId(d));
         for &page in wanted {
             if !self.duplicated.contains(&block) || written == Some(page) {
+                let nowhere = !self.pages.contains_key(&(block, page));
+                let given_up = self.discarded.contains(&(block, page));
+                if nowhere && given_up && !by_call && written != Some(page) {
+                    self.read_only.insert((d, block, page));
+                }
                 self.place(block, page, to);
                 continue;
             }

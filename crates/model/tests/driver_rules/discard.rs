@@ -72,3 +72,31 @@ fn discard_with_unmap_leaves_the_block_nowhere_and_its_chunk_unused() {
     run(&mut mem, &[touch(pages(1, 0, 1))], now);
     assert!(mem.totals(GPU).bytes_populated > before);
 }
+
+#[test]
+fn each_block_takes_its_time_whatever_the_call() {
+    let mut mem = node(4);
+    let now = mem.migrate(blocks(0, 4), ON_GPU, Nanos::ZERO).unwrap().done;
+    assert_eq!(mem.discard(blocks(0, 3), true, now).unwrap(), now + CALL + Nanos(3 * GIVE_UP));
+}
+
+#[test]
+fn who_writes_to_what_was_given_up_and_has_no_place_faults_on_nearly_every_page() {
+    // Facts 4.3, the trap: what comes along is mapped to be read.
+    let whole = |mem: &mut UnifiedMemory, now| {
+        let before = mem.totals(GPU).pages_overwritten;
+        let (end, batches) = run(mem, &[touch(blocks(0, 1))], now);
+        let waited = batches.iter().fold(Nanos::ZERO, |sum, (at, until)| sum + (*until - *at));
+        (end, waited, mem.totals(GPU).pages_overwritten - before)
+    };
+    let mut mem = node(4);
+    let (now, fresh, refused) = whole(&mut mem, Nanos::ZERO);
+    assert_eq!(refused, 0, "it never had contents");
+    let now = mem.discard(blocks(0, 1), true, now).unwrap();
+    let (now, anew, refused) = whole(&mut mem, now);
+    assert!(refused > 100 && anew >= fresh + Nanos(REWRITE * refused), "{anew:?} {fresh:?} {refused}");
+    // What was brought there first has its rights.
+    let now = mem.discard(blocks(0, 1), true, now).unwrap();
+    let now = mem.migrate(blocks(0, 1), ON_GPU, now).unwrap().done;
+    assert_eq!(whole(&mut mem, now).1, Nanos::ZERO);
+}

@@ -29,10 +29,10 @@ fn what_is_saved_is_in_both_places_and_is_dropped_without_a_copy() {
     assert_eq!(places(&mem, 0), (512, 512));
     assert_eq!((mem.totals(GPU).bytes_out.user, mem.host_in_use()), (ALL, ALL));
     let done = mem.advise(blocks(0, 1), Duplicate(false), now).unwrap();
-    assert_eq!(done - now, Nanos(5_000 + 7_500));
+    assert_eq!(done - now, CALL + BLOCK);
     assert_eq!(places(&mem, 0), (0, 512));
     assert_eq!((mem.totals(GPU).bytes_out.total(), mem.totals(GPU).bytes_forgotten), (ALL, ALL));
-    assert_eq!(mem.advise(blocks(0, 1), Duplicate(false), done).unwrap() - done, Nanos(5_000), "nothing to do");
+    assert_eq!(mem.advise(blocks(0, 1), Duplicate(false), done).unwrap() - done, CALL, "nothing to do");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_write_faults_once_and_copies_nothing_and_the_host_has_the_page_no_more() {
     assert!(run(&mut mem, &[read(blocks(0, 1))], now).1.is_empty(), "reads do not fault");
     let (now, batches) = run(&mut mem, &[touch(pages(0, 7, 1))], now);
     let [(at, resumed)] = batches[..] else { panic!("{batches:?}") };
-    assert_eq!(resumed - at, Nanos(22_599 + 2 * 341 + 7_500 + 22_400));
+    assert_eq!(resumed - at, Nanos(22_599 + 2 * 341) + BLOCK + UNMAP);
     assert_eq!(places(&mem, 0), (512, 511));
     assert!(run(&mut mem, &[touch(pages(0, 7, 1))], now).1.is_empty(), "once");
     let cost = mem.totals(GPU).since(&before);
@@ -137,9 +137,9 @@ fn ending_the_mode_keeps_the_preferred_devices_copy_which_is_mapped_for_reading_
         assert_eq!(mem.totals(GPU).bytes_forgotten, Bytes::ZERO, "nothing left the GPU");
         if mapped_anew {
             let done = mem.advise(blocks(0, 1), AccessedBy(GPU, true), now).unwrap();
-            assert_eq!(done - now, Nanos(5_000 + 7_500));
+            assert_eq!(done - now, CALL + BLOCK);
             now = mem.advise(blocks(0, 1), AccessedBy(GPU, false), done).unwrap();
-            assert_eq!(now - done, Nanos(5_000));
+            assert_eq!(now - done, CALL);
         }
         let batches = run(&mut mem, &[touch(pages(0, 0, 1))], now).1.len();
         assert_eq!(batches, usize::from(!mapped_anew));
@@ -161,9 +161,9 @@ fn advice_waits_for_migrations_and_faults_wait_for_advice() {
     let start = Nanos::micros(100_000);
     let moved = mem.migrate(blocks(1, 2), ON_GPU, start).unwrap().done;
     let advised = mem.advise(blocks(0, 1), Duplicate(true), start + Nanos(1)).unwrap();
-    assert_eq!(advised, moved + Nanos(5_000), "the migration holds the lock until it returns");
+    assert_eq!(advised, moved - FLUSH + CALL, "the migration holds the lock until all is there");
     let (_, batches) = run(&mut mem, &[read(pages(3, 0, 1))], start + Nanos(2));
-    let (served, copied) = (Nanos(22_599 + 2 * 341 + 7_500 + 22_400), mem.totals(GPU).stall_copies);
+    let (served, copied) = (Nanos(22_599 + 2 * 341) + BLOCK + UNMAP, mem.totals(GPU).stall_copies);
     assert_eq!(
         batches,
         [(start + Nanos(2), advised + served + copied)],

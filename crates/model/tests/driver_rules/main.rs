@@ -19,6 +19,17 @@ const GPU: DeviceId = DeviceId(0);
 const ON_GPU: Place = Place::Device(GPU);
 const BASE: u64 = 1000;
 
+// Of `profiles/driver.toml`.
+const CALL: Nanos = Nanos(2_400);
+const BLOCK: Nanos = Nanos(7_500);
+const AWAIT: Nanos = Nanos(16_000);
+const FLUSH: Nanos = Nanos(22_000);
+const UNMAP: Nanos = Nanos(11_000);
+const ENTER: Nanos = Nanos(117_000);
+const MARK: u64 = 25_000;
+const GIVE_UP: u64 = 42_000;
+const REWRITE: u64 = 32_000;
+
 /// Block `i` of the test range.
 fn block(i: u64) -> UmBlock {
     UmBlock(BASE + i)

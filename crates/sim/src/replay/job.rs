@@ -4,6 +4,7 @@
 
 use super::ReplayError;
 use super::mind::GPU;
+use deepum_core::event::DiscardOutcome;
 use deepum_core::queues::{Batch, Lane};
 use deepum_core::steps::{By, Comes, Step, comes};
 use deepum_core::units::{AddrRange, Nanos, Place, UmBlock};
@@ -26,6 +27,8 @@ pub(super) struct Job {
     pub(super) done: Nanos,
     /// Whether all calls did what they should, by block.
     pub(super) moved: Vec<(UmBlock, bool)>,
+    /// Of one that gives up, what became of each block.
+    pub(super) given_up: Vec<(UmBlock, DiscardOutcome)>,
 }
 
 /// A call of the driver.
@@ -86,7 +89,13 @@ impl Job {
     pub(super) fn new(batch: Batch, stay: Group, unmapped: bool, begun: Nanos) -> Self {
         let calls = batch.steps().iter().flat_map(|&step| calls(step, batch.range(), unmapped)).collect();
         let moved = batch.blocks().map(|block| (block, true)).collect();
-        Self { batch, calls, under_way: VecDeque::new(), stay, unmapped, begun, done: begun, moved }
+        let (under_way, given_up) = (VecDeque::new(), Vec::new());
+        Self { batch, calls, under_way, stay, unmapped, begun, done: begun, moved, given_up }
+    }
+
+    /// One that gave up, whose call returns then.
+    pub(super) fn given_up(batch: Batch, given_up: Vec<(UmBlock, DiscardOutcome)>, done: Nanos) -> Self {
+        Self { done, moved: Vec::new(), given_up, ..Self::new(batch, Group::NONE, false, done) }
     }
 
     /// Whether no call is left to be made.

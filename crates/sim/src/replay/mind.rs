@@ -1,6 +1,6 @@
-//! Who thinks in a replay: the real core or a plan that is carried out, its queues, and the two hands that move.
+//! Who thinks in a replay: the real core or a plan that is carried out, its queues, and the hands that move.
 //!
-//! As in the programs we are loaded into (`crates/engine`): one hand for each direction, a batch at a time, and nothing learns of a
+//! As in the programs we are loaded into (`crates/engine`): one hand for each direction and one that gives up, a batch at a time, and nothing learns of a
 //! migration after the call that made it returned. But there are no threads: what the engine does takes no time of its own, except that a hand that
 //! was idle begins the device profile's reaction time later. What is carried out at one instant goes outwards before inwards.
 //!
@@ -12,7 +12,7 @@ use super::job::Job;
 use deepum_core::command::Commands;
 use deepum_core::engine::Engine;
 use deepum_core::event::{DiscardOutcome, Event, Fault, Migration};
-use deepum_core::queues::{BATCH, Batch, Direction, Lane, Queues};
+use deepum_core::queues::{BATCH, Batch, Direction, Hand, Lane, Queues};
 use deepum_core::steps::Step;
 use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Nanos, Place, UmBlock};
@@ -70,8 +70,8 @@ pub(super) struct Mind<T> {
     pub(super) thinks: T,
     queues: Queues,
     commands: Commands,
-    /// By direction.
-    hands: [Hand; 2],
+    /// By [`Hand`].
+    hands: [Mover; Hand::ALL.len()],
     held: HashMap<UmBlock, Held>,
     notices: Vec<Notice>,
     /// How blocks had better leave.
@@ -82,14 +82,12 @@ pub(super) struct Mind<T> {
     pub(super) thought: Duration,
 }
 
-/// One direction's mover.
+/// One hand.
 #[derive(Clone, Default, Debug)]
-struct Hand {
+struct Mover {
     job: Option<Job>,
     /// When its last call returned: it is awake at that instant.
     let_go: Option<Nanos>,
-    /// It has things to do until then.
-    busy_until: Nanos,
 }
 
 /// Who has a block.
@@ -180,27 +178,22 @@ impl<T: Thinks> Mind<T> {
     }
 
     /// When the next call of a hand returns, and whose.
-    pub(super) fn next(&self) -> Option<(Nanos, Direction)> {
-        let done = |direction: Direction| Some((self.hands[direction as usize].job.as_ref()?.done, direction));
-        Direction::ALL.into_iter().filter_map(done).min_by_key(|(at, direction)| (*at, *direction as usize))
+    pub(super) fn next(&self) -> Option<(Nanos, Hand)> {
+        let done = |hand: Hand| Some((self.hands[hand as usize].job.as_ref()?.done, hand));
+        Hand::ALL.into_iter().filter_map(done).min()
     }
 
     /// A hand's call returns. Whether that ends what it had in hand: of a call in between nobody learns anything.
     ///
     /// # Errors
     /// As [`Self::act`].
-    pub(super) fn returns(
-        &mut self,
-        direction: Direction,
-        memory: &mut UnifiedMemory,
-        now: Nanos,
-    ) -> Result<bool, ReplayError> {
-        let hand = &mut self.hands[direction as usize];
-        hand.let_go = Some(now);
-        let Some(mut job) = hand.job.take() else { return Ok(false) };
+    pub(super) fn returns(&mut self, hand: Hand, memory: &mut UnifiedMemory, now: Nanos) -> Result<bool, ReplayError> {
+        let mover = &mut self.hands[hand as usize];
+        mover.let_go = Some(now);
+        let Some(mut job) = mover.job.take() else { return Ok(false) };
         if !job.is_over() {
             job.step(memory, now)?;
-            hand.job = Some(job);
+            mover.job = Some(job);
             return Ok(false);
         }
         self.look(memory, now);
@@ -208,12 +201,13 @@ impl<T: Thinks> Mind<T> {
             self.trial.note(job.unmapped, job.batch.count.into(), now.saturating_sub(job.begun));
         }
         for &(block, _) in job.moved.iter().filter(|(_, ok)| *ok) {
-            self.queues.moved(direction, block);
+            self.queues.moved(hand, block);
         }
-        self.queues.done(direction);
+        self.queues.done(hand);
+        self.tell_all(job.given_up.into_iter().map(|(block, outcome)| Event::Discarded { block, outcome }));
         self.tell_all(job.moved.into_iter().map(|(block, ok)| match job.batch.lane {
             Lane::Save => Event::Saved { block, ok },
-            _ => Event::MoveDone { block, to: place(direction), ok },
+            _ => Event::MoveDone { block, to: place(hand), ok },
         }));
         Ok(true)
     }
@@ -232,15 +226,17 @@ impl<T: Thinks> Mind<T> {
             let free = usize::try_from(memory.room_on_device(GPU)).unwrap_or(usize::MAX);
             self.thinking(|thinks, out, queues| thinks.hand_over(out, queues, free));
             // What comes is taken first, as by the engine, and carried out last.
-            let [inward, outward] = [Direction::In, Direction::Out].map(|direction| {
-                let idle = self.hands[direction as usize].job.is_none();
-                if idle { self.queues.pop_batch(direction, BATCH) } else { None }
+            let mut batches = Hand::ALL;
+            batches.reverse();
+            let batches = batches.map(|hand| {
+                let idle = self.hands[hand as usize].job.is_none();
+                if idle { self.queues.pop_batch(hand, BATCH) } else { None }
             });
-            if inward.is_none() && outward.is_none() {
+            if batches.iter().all(Option::is_none) {
                 let moving = self.hands.iter().any(|hand| hand.job.is_some());
                 return Ok(self.thinking(|thinks, _, _| thinks.gate(moving)));
             }
-            for batch in [outward, inward].into_iter().flatten() {
+            for batch in batches.into_iter().rev().flatten() {
                 self.begin(batch, memory, now, finished)?;
             }
         }
@@ -253,15 +249,12 @@ impl<T: Thinks> Mind<T> {
         now: Nanos,
         finished: LaunchSeq,
     ) -> Result<(), ReplayError> {
-        let direction = batch.lane.direction();
-        let Hand { let_go, busy_until, .. } = self.hands[direction as usize];
-        let awake = if let_go == Some(now) { now } else { now + memory.profile().engine_reaction };
-        let start = awake.max(busy_until);
+        let hand = batch.lane.hand();
+        let awake = self.hands[hand as usize].let_go == Some(now);
+        let start = if awake { now } else { now + memory.profile().engine_reaction };
         if batch.lane == Lane::Discard {
-            let done = self.discard(batch, memory, start, finished);
-            let hand = &mut self.hands[direction as usize];
-            (hand.let_go, hand.busy_until) = (Some(now), done);
-            self.queues.done(direction);
+            let (given_up, done) = self.discard(batch, memory, start, finished);
+            self.hands[hand as usize].job = Some(Job::given_up(batch, given_up, done));
             return Ok(());
         }
         let stay = *self.stay.get_or_insert_with(|| {
@@ -272,16 +265,19 @@ impl<T: Thinks> Mind<T> {
         });
         let unmapped = self.trial.is_unmapped();
         let mut job = Job::new(batch, stay, unmapped, start);
-        // Nobody takes a lock before his time: who has things to do first begins when they are done, as a call that returns then.
-        if busy_until <= now {
-            job.step(memory, start)?;
-        }
-        self.hands[direction as usize].job = Some(job);
+        job.step(memory, start)?;
+        self.hands[hand as usize].job = Some(job);
         Ok(())
     }
 
-    /// Gives up the blocks of a batch that nobody has. Answers when the calls have returned.
-    fn discard(&mut self, batch: Batch, memory: &mut UnifiedMemory, start: Nanos, finished: LaunchSeq) -> Nanos {
+    /// Gives up the blocks of a batch that nobody has. Answers what became of each, and when the calls have returned.
+    fn discard(
+        &self,
+        batch: Batch,
+        memory: &mut UnifiedMemory,
+        start: Nanos,
+        finished: LaunchSeq,
+    ) -> (Vec<(UmBlock, DiscardOutcome)>, Nanos) {
         let mut done = start;
         let mut run = 0u64;
         let mut run_from = batch.first;
@@ -307,9 +303,8 @@ impl<T: Thinks> Mind<T> {
             handed_out.push((block, DiscardOutcome::HandedOut));
         }
         give_up(run_from, run, &mut done);
-        let all = outcomes.into_iter().chain(handed_out);
-        self.tell_all(all.map(|(block, outcome)| Event::Discarded { block, outcome }));
-        done
+        outcomes.append(&mut handed_out);
+        (outcomes, done)
     }
 
     fn may_discard(&self, block: UmBlock, finished: LaunchSeq) -> bool {
@@ -318,9 +313,9 @@ impl<T: Thinks> Mind<T> {
     }
 }
 
-/// Where what goes this way is then.
-fn place(direction: Direction) -> Place {
-    match direction {
+/// Where what it has moved is then.
+fn place(hand: Hand) -> Place {
+    match hand.direction() {
         Direction::Out => Place::Host,
         Direction::In => Place::Device(GPU),
     }

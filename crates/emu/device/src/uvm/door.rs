@@ -46,6 +46,9 @@ impl Backend for Machine {
     fn now(&self) -> Nanos {
         self.now().unwrap_or(Nanos::ZERO)
     }
+    fn rest(&self) {
+        self.rest();
+    }
     fn migrate(&self, range: AddrRange, to: Place, wait: Wait) -> Result<(), NvStatus> {
         match self.migrate_members(range, to, wait).map_err(status)? {
             Outcome::Done => Ok(()),

@@ -62,6 +62,8 @@ pub use sys::NvStatus;
 pub trait Backend {
     /// The device's clock.
     fn now(&self) -> Nanos;
+    /// Keeps the calling thread, of an engine, until all is over that it gave up.
+    fn rest(&self);
     /// `UVM_MIGRATE` of whole pages.
     ///
     /// # Errors

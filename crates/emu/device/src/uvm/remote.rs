@@ -19,7 +19,7 @@ use super::caller::{Caller, FileKey, Pinned};
 use super::peer::Peer;
 use super::{Backend, NvStatus, Uvm};
 use crate::say;
-use deepum_emu_abi::forward::{CONNECT, NOW, PARAMS, POLL, REPLY, Reply, Request};
+use deepum_emu_abi::forward::{CONNECT, NOW, PARAMS, POLL, REPLY, REST, Reply, Request};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 use std::{mem, ptr, thread};
 
-/// Most lines at once; more are hung up on. An engine has four threads that make requests.
+/// Most lines at once; more are hung up on. An engine has five threads that make requests.
 const LINES: usize = 256;
 
 thread_local!(static SERVES: Cell<bool> = const { Cell::new(false) });
@@ -248,6 +248,10 @@ fn answer(
         if request.number == NOW {
             let told = Reply::write(reply, request.argument, &backend.now().0.to_le_bytes());
             return if told { 0 } else { -libc::EFAULT };
+        }
+        if request.number == REST {
+            backend.rest();
+            return 0;
         }
         let Ok(arg) = usize::try_from(request.argument) else { return -libc::EFAULT };
         let mut caller = Elsewhere { arg, params, reply };

@@ -30,6 +30,9 @@ impl Backend for Moves {
     fn now(&self) -> Nanos {
         Nanos(0x0102_0304_0506)
     }
+    fn rest(&self) {
+        self.0.lock().unwrap().push("rest".to_owned());
+    }
     fn migrate(&self, range: AddrRange, to: Place, wait: Wait) -> Result<(), NvStatus> {
         self.0.lock().unwrap().push(format!("migrate {:x?}+{:x} {to:?} {wait:?}", range.start, range.len.0));
         if range.start.0 == 0x1000 { Err(NvStatus::NO_MEMORY) } else { Ok(()) }

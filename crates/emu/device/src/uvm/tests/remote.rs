@@ -19,6 +19,9 @@ impl Backend for Slow {
     fn now(&self) -> Nanos {
         self.moves.now()
     }
+    fn rest(&self) {
+        self.moves.rest();
+    }
     fn migrate(&self, range: AddrRange, to: Place, wait: Wait) -> Result<(), NvStatus> {
         self.served.lock().unwrap().push(remote::serves());
         drop(self.bell.wait_while(self.stands.lock().unwrap(), |stands| *stands).unwrap());
