@@ -61,4 +61,22 @@ impl VaSpace {
         }
         Ok(true)
     }
+
+    /// Moves all of `range` to a GPU by one call, whose end a word tells: for what is there, or has nothing to carry. Otherwise as [`Self::fetch_with`].
+    ///
+    /// # Errors
+    /// As [`Self::fetch`].
+    pub fn place_with(
+        &self,
+        range: AddrRange,
+        to: DeviceId,
+        pool: &mut Semaphores,
+        wait: impl Fn(Word<'_>) -> bool,
+    ) -> Result<bool, MigrateError> {
+        let written = self.begin_with(range, to, pool).map(|taken| wait(pool.word(taken)));
+        match written {
+            Ok(true) => Ok(true),
+            _ => self.migrate(range, Place::Device(to)).map(|()| written.is_err()),
+        }
+    }
 }

@@ -11,6 +11,7 @@ use deepum_core::units::{AddrRange, DeviceId, Place};
 use std::io;
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 /// A pool of one address space, for one thread.
 #[derive(Debug)]
@@ -37,11 +38,23 @@ impl Word<'_> {
         self.word.load(Ordering::Acquire) == self.payload
     }
 
+    /// Waits until it is over, two seconds at most; whether it is. Copies take 40 us a block, and a sleep twice that: the thread keeps its processor, unless somebody else wants it.
+    pub fn wait(&self) -> bool {
+        let since = Instant::now();
+        while !self.is_written() && since.elapsed() < LOST {
+            std::thread::yield_now();
+        }
+        self.is_written()
+    }
+
     /// Where it is.
     pub fn address(&self) -> u64 {
         self.word.as_ptr() as u64
     }
 }
+
+/// A word that is not written by then, of a move of some MiB, never will be.
+const LOST: Duration = Duration::from_secs(2);
 
 /// Why there is no pool.
 #[derive(Debug, thiserror::Error)]

@@ -16,8 +16,8 @@
 //! What comes onto the GPU does so in calls that do not wait ([`comes`]). Problem: a `UVM_MIGRATE` that waits holds the address space's lock for as long as its copies take, and whoever wants it for
 //! writing waits that long: each call about blocks that leave does, three times. Between two calls that wait, the link is idle. Idea: calls that do not wait, of two blocks each. Their end is known by a
 //! word that the driver writes, where it does, and by a call that waits behind them where it does not. Then the one that is awaited is not the last, so that the link always has something to carry: one call
-//! more is enough for words, two for calls, which brings in as much as any that were tried on an H200 (facts 4.10, 4.11). What is empty has nothing to carry: one call, which waits, gives all of it its
-//! place, since the call costs more than the places: for two blocks it takes an H200 70 us (`docs/gpu-results/2026-11-27-h200/moving.txt`).
+//! more is enough for words, two for calls, which brings in as much as any that were tried on an H200 (facts 4.10, 4.11). What is empty, or there already, has nothing to carry: one call for all
+//! of it, whose end a word tells, too: an H200 gave a block its place in 9 to 12 us so, and in 35 by calls that wait (`docs/gpu-results/2026-11-27-h200/moving.txt`).
 //!
 //! Invariants: whatever is believed wrongly about a block, or fails half-way, no contents are lost. At worst bytes are copied in vain.
 
@@ -51,7 +51,7 @@ pub enum Step {
     Fetch,
     /// `UVM_MIGRATE` to the host, which maps it.
     ToHost,
-    /// `UVM_MIGRATE` to the GPU.
+    /// `UVM_MIGRATE` to the GPU, in one call.
     ToDevice,
     /// `UVM_ENABLE_READ_DUPLICATION`, or `UVM_DISABLE_READ_DUPLICATION`.
     Duplicate(bool),

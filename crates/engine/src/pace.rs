@@ -95,9 +95,6 @@ pub(crate) fn time() -> Option<unsafe extern "C" fn() -> u64> {
         .map(|found| unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(found) })
 }
 
-/// A word that is not written by then, of a move of some MiB, never will be.
-const LOST: Duration = Duration::from_secs(2);
-
 /// What moves are timed by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Clock {
@@ -133,13 +130,7 @@ impl Clock {
     /// Keeps the calling thread until the driver has written a word, and answers whether it has.
     pub(crate) fn until(&self, word: Word<'_>) -> bool {
         match self {
-            Self::Machine(_) => {
-                let since = Instant::now();
-                // Copies take 40 us a block, and a sleep twice that: the thread keeps its processor, unless somebody else wants it.
-                while !word.is_written() && since.elapsed() < LOST {
-                    std::thread::yield_now();
-                }
-            }
+            Self::Machine(_) => word.wait(),
             Self::Device(_) => {
                 static AWAIT: OnceLock<Option<Sleep>> = OnceLock::new();
                 let wait = AWAIT.get_or_init(|| {
@@ -150,9 +141,9 @@ impl Clock {
                     // SAFETY: takes an address that it does not touch.
                     unsafe { wait(word.address()) };
                 }
+                word.is_written()
             }
         }
-        word.is_written()
     }
 }
 

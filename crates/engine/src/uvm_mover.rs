@@ -12,7 +12,7 @@ use deepum_config::{Await, Leave};
 use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
 use deepum_kmod_bridge::{
-    Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, NoSemaphores, Semaphores, Stay, VaSpace,
+    Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, NoSemaphores, Semaphores, Stay, VaSpace, Word,
 };
 use deepum_protocol::ring::Ring;
 use deepum_protocol::status::Pace;
@@ -88,8 +88,11 @@ impl UvmMover {
         }
     }
 
-    /// Nothing if it is not by words that it is known.
-    fn fetch_with_words(&self, range: AddrRange, to: DeviceId) -> Option<Result<(), MigrateError>> {
+    /// Onto a GPU by `call`, which says whether its words were written. Nothing if it is not by words that it is known.
+    fn with_words(
+        &self,
+        call: impl FnOnce(&VaSpace, &mut Semaphores) -> Result<bool, MigrateError>,
+    ) -> Option<Result<(), MigrateError>> {
         let words = self.words.get_or_init(|| {
             let asked = (self.how.await_by == Await::Word).then(|| self.space.semaphores());
             Mutex::new(asked.and_then(|words| match words {
@@ -104,12 +107,12 @@ impl UvmMover {
         });
         // One thread takes what comes.
         let mut words = lock(words);
-        let fetched = self.space.fetch_with(range, to, words.as_mut()?, self.how.told, |word| self.clock.until(word));
-        if let Ok(false) = fetched {
+        let moved = call(&self.space, words.as_mut()?);
+        if let Ok(false) = moved {
             *words = None;
             self.without_words("one was not written in time");
         }
-        Some(fetched.map(|_| ()))
+        Some(moved.map(|_| ()))
     }
 
     fn without_words(&self, why: &str) {
@@ -121,10 +124,18 @@ impl UvmMover {
 
 impl Mover for UvmMover {
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
-        self.space.migrate(range, to)
+        let placed = match to {
+            Place::Host => None,
+            Place::Device(gpu) => {
+                self.with_words(|space, words| space.place_with(range, gpu, words, |word| self.clock.until(word)))
+            }
+        };
+        placed.unwrap_or_else(|| self.space.migrate(range, to))
     }
     fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
-        self.fetch_with_words(range, to).unwrap_or_else(|| self.space.fetch(range, to))
+        let (told, until) = (self.how.told, |word: Word<'_>| self.clock.until(word));
+        let fetched = self.with_words(|space, words| space.fetch_with(range, to, words, told, until));
+        fetched.unwrap_or_else(|| self.space.fetch(range, to))
     }
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
         let begun = self.clock.now();

@@ -26,9 +26,6 @@ pub struct World {
     virtual_wait: Option<unsafe extern "C" fn(u64)>,
 }
 
-/// A word that is not written by then, of a move of some MiB, never will be.
-const LOST: Nanos = Nanos(2_000_000_000);
-
 impl World {
     pub fn open() -> Result<Self> {
         let cuda = Cuda::find()?;
@@ -84,12 +81,7 @@ impl World {
         match self.virtual_wait {
             // SAFETY: takes an address that it does not touch.
             Some(wait) => unsafe { wait(word.address()) },
-            None => {
-                let begun = self.now();
-                while !word.is_written() && self.now().saturating_sub(begun) < LOST {
-                    std::hint::spin_loop();
-                }
-            }
+            None => return word.wait(),
         }
         word.is_written()
     }

@@ -34,8 +34,8 @@ pub(super) struct Job {
 /// A call of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Call {
-    /// `UVM_MIGRATE` that waits.
-    Migrate(Place),
+    /// `UVM_MIGRATE` to the host, which waits.
+    Home,
     /// Onto the GPU, by one that does not wait, and whose word will be written.
     Begin,
     /// Until the words are written of what was begun of it: no call.
@@ -76,8 +76,8 @@ fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
             })
             .flat_map(|(range, calls)| calls.into_iter().flatten().map(move |call| Asked { call, range, step, blocks }))
             .collect(),
-        Step::Leave | Step::ToHost => whole(&[Call::Migrate(Place::Host)]),
-        Step::ToDevice => whole(&[Call::Migrate(device)]),
+        Step::Leave | Step::ToHost => whole(&[Call::Home]),
+        Step::ToDevice => whole(&[Call::Begin, Call::Await]),
         Step::Duplicate(on) => advise(Advice::Duplicate(on)),
         Step::Prefer(on) => advise(Advice::Prefer(on.then_some(device))),
         Step::Access(on) => advise(Advice::AccessedBy(GPU, on)),
@@ -136,7 +136,7 @@ impl Job {
     fn call(&mut self, asked: Asked, memory: &mut UnifiedMemory) -> Result<Option<Nanos>, ReplayError> {
         let Asked { call, range, .. } = asked;
         let done = match call {
-            Call::Migrate(to) => memory.migrate(range, to, self.done).map(|migrated| migrated.done),
+            Call::Home => memory.migrate(range, Place::Host, self.done).map(|migrated| migrated.done),
             Call::Begin => memory.begin(range, Place::Device(GPU), self.done).map(|begun| {
                 self.under_way.push_back((range, begun.done));
                 begun.ordered
