@@ -2,7 +2,7 @@
 //!
 //! Problem: who leaves the GPU best is who is needed furthest ahead, so of every block on it the next use must be known, an iteration ahead, and after
 //! each launch of which some blocks' next use is another one.
-//! Idea: a list of *points*, one for each launch: first those that were issued, then what the execution-ID table says follows. A point has
+//! Idea: a list of *points*, one for each launch: first those that were issued, then what the trail, or the execution-ID table, says follows. A point has
 //! *uses*; the uses of one block are chained, nearest first. A launch that ends takes its point away, and with it the first link of each chain:
 //! what comes after is known already.
 //!
