@@ -71,9 +71,16 @@ impl VaSpace {
         range: AddrRange,
         to: DeviceId,
         pool: &mut Semaphores,
+        told: bool,
         wait: impl Fn(Word<'_>) -> bool,
     ) -> Result<bool, MigrateError> {
-        let written = self.begin_with(range, to, pool).map(|taken| wait(pool.word(taken)));
+        let written = self.begin_with(range, to, pool).map(|taken| {
+            if told {
+                // The driver may have evicted for it. If this fails, that is told late.
+                let _ = self.flush();
+            }
+            wait(pool.word(taken))
+        });
         match written {
             Ok(true) => Ok(true),
             _ => self.migrate(range, Place::Device(to)).map(|()| written.is_err()),

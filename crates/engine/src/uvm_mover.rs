@@ -124,11 +124,10 @@ impl UvmMover {
 
 impl Mover for UvmMover {
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
+        let (told, until) = (self.how.told, |word: Word<'_>| self.clock.until(word));
         let placed = match to {
             Place::Host => None,
-            Place::Device(gpu) => {
-                self.with_words(|space, words| space.place_with(range, gpu, words, |word| self.clock.until(word)))
-            }
+            Place::Device(gpu) => self.with_words(|space, words| space.place_with(range, gpu, words, told, until)),
         };
         placed.unwrap_or_else(|| self.space.migrate(range, to))
     }
