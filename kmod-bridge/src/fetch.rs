@@ -74,13 +74,11 @@ impl VaSpace {
         told: bool,
         wait: impl Fn(Word<'_>) -> bool,
     ) -> Result<bool, MigrateError> {
-        let written = self.begin_with(range, to, pool).map(|taken| {
-            if told {
-                // The driver may have evicted for it. If this fails, that is told late.
-                let _ = self.flush();
-            }
-            wait(pool.word(taken))
-        });
+        let written = self.begin_with(range, to, pool).map(|taken| wait(pool.word(taken)));
+        if told {
+            // The driver may have evicted for it. If this fails, that is told late.
+            let _ = self.flush();
+        }
         match written {
             Ok(true) => Ok(true),
             _ => self.migrate(range, Place::Device(to)).map(|()| written.is_err()),

@@ -77,7 +77,7 @@ fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
             .flat_map(|(range, calls)| calls.into_iter().flatten().map(move |call| Asked { call, range, step, blocks }))
             .collect(),
         Step::Leave | Step::ToHost => whole(&[Call::Home]),
-        Step::ToDevice => whole(&[Call::Begin, Call::Flush, Call::Await]),
+        Step::ToDevice => whole(&[Call::Begin, Call::Await, Call::Flush]),
         Step::Duplicate(on) => advise(Advice::Duplicate(on)),
         Step::Prefer(on) => advise(Advice::Prefer(on.then_some(device))),
         Step::Access(on) => advise(Advice::AccessedBy(GPU, on)),
