@@ -12,7 +12,7 @@ use crate::units::Nanos;
 const ENOUGH: u64 = 256;
 /// A block whose contents no link carries in this time: nothing moved.
 const NOTHING: Nanos = Nanos(20_000);
-/// To leave unmapped must take less by this part of its time: on an H200 25 of 72 us a block are under a lock that holds up what comes, of which a call under way bridges most. Where both take the same, as on a
+/// To leave unmapped must take less by this part of its time: on an H200 25 of 72 us a block are under a lock that holds up what comes, of which a call under way bridges most. An eighth is a choice, not a measurement. Where both take the same, as on a
 /// link of PCIe 3 in the model, the plain way is the better one (`docs/policies.md`).
 const LOCKED: u64 = 8;
 /// Calls after which the other way is tried again, if it takes as long; more if it takes longer.

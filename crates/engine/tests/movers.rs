@@ -1,4 +1,4 @@
-//! The two moving threads over a scripted driver: at the same time, never the same block, and discards only of what nobody has.
+//! The moving threads over a scripted driver: at the same time, never the same block, and discards only of what nobody has.
 
 mod common;
 
