@@ -229,14 +229,24 @@ fn what_comes_is_known_to_be_there_by_a_word() {
             assert_eq!((fetched.unwrap(), waited.get()), (true, calls), "driver {branch}, {count} blocks");
             assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
         }
+        // By one call, if that is what is asked for.
+        program.space.leave(program.blocks(0, BLOCKS), stay).unwrap();
+        let placed = program.space.place_with(program.blocks(0, BLOCKS), GPU, &mut pool, true, wait);
+        assert_eq!((placed.unwrap(), waited.get()), (true, calls + 1), "driver {branch}");
+        assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
         // The driver's own call waits where a word is not written in time.
         program.space.leave(program.blocks(0, BLOCKS), stay).unwrap();
         assert!(!program.space.fetch_with(program.blocks(0, BLOCKS), GPU, &mut pool, true, |_| false).unwrap());
+        assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
+        program.space.leave(program.blocks(0, 1), stay).unwrap();
+        assert!(!program.space.place_with(program.blocks(0, 1), GPU, &mut pool, true, |_| false).unwrap());
         assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
         assert!(program.intact(), "driver {branch}");
         // And says why nothing comes.
         let freed = AddrRange::new(DevAddr(program.base + BLOCKS * BLOCK), Bytes(BLOCK));
         let error = program.space.fetch_with(freed, GPU, &mut pool, true, |_| unreachable!()).unwrap_err();
+        assert!(matches!(error.why, MigrateFailure::NotManaged), "{error}");
+        let error = program.space.place_with(freed, GPU, &mut pool, true, |_| unreachable!()).unwrap_err();
         assert!(matches!(error.why, MigrateFailure::NotManaged), "{error}");
     }
 }

@@ -155,16 +155,16 @@ fn no_command_is_lost_out_of_step() {
     hand_over(false);
 }
 
-/// The movers out and in, and commands for the same block in both directions: whatever the interleaving, no block is in two hands,
+/// Two movers, and commands for the same block for both: whatever the interleaving, no block is in two hands,
 /// nothing is lost, and settled means done.
-fn both_ways(in_step: bool) {
+fn both_ways(in_step: bool, away: Hand, command: Command) {
     // Three threads: one preemption less than elsewhere.
     bounded(2, move || {
         let pending = Arc::new(Pending::default());
         let desk = Arc::new(Desk::new(Arc::clone(&pending), &[GPU], in_step));
         let in_hands = Arc::new(AtomicU32::new(0));
         let done = Arc::new(AtomicU32::new(0));
-        let movers = [Hand::Out, Hand::In].map(|hand| {
+        let movers = [away, Hand::In].map(|hand| {
             let (desk, in_hands, done) = (Arc::clone(&desk), Arc::clone(&in_hands), Arc::clone(&done));
             thread::spawn(move || {
                 while let Some(job) = desk.next(hand) {
@@ -176,9 +176,9 @@ fn both_ways(in_step: bool) {
                 }
             })
         });
-        // The correlate thread, here. The fetch replaces the eviction if that has not begun, and waits for it if it has.
+        // The correlate thread, here. The fetch replaces the other command if that has not begun, and waits for it if it has.
         let token = pending.token();
-        for command in [Command::Evict { block: UmBlock(1) }, fetch(1)] {
+        for command in [command, fetch(1)] {
             desk.hand_over(|queues| {
                 queues[0].1.push(command);
             });
@@ -203,12 +203,17 @@ fn both_ways(in_step: bool) {
 
 #[test]
 fn no_block_is_in_two_hands_in_step() {
-    both_ways(true);
+    both_ways(true, Hand::Out, Command::Evict { block: UmBlock(1) });
 }
 
 #[test]
 fn no_block_is_in_two_hands_out_of_step() {
-    both_ways(false);
+    both_ways(false, Hand::Out, Command::Evict { block: UmBlock(1) });
+}
+
+#[test]
+fn no_block_is_given_up_and_in_another_hand() {
+    both_ways(false, Hand::GiveUp, Command::Discard { block: UmBlock(1) });
 }
 
 /// The engine dies at any moment: nobody waits for ever, and nothing stays counted.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::uvm::remote;
-use deepum_emu_abi::forward::{CONNECT, NOW, POLL, REPLY, Reply, Request};
+use deepum_emu_abi::forward::{CONNECT, NOW, POLL, REPLY, REST, Reply, Request};
 use std::sync::Condvar;
 use std::time::Duration;
 
@@ -132,6 +132,14 @@ fn the_devices_clock_is_told_elsewhere() {
     let (world, _) = world(580);
     let line = connect(&world.space);
     assert_eq!(ask(&line, NOW, 0x5000, &[]), (0, vec![(0x5000, 0x0102_0304_0506u64.to_le_bytes().to_vec())]));
+}
+
+#[test]
+fn a_thread_elsewhere_rests_until_all_is_over_that_it_gave_up() {
+    let (world, slow) = world(580);
+    let line = connect(&world.space);
+    assert_eq!(ask(&line, REST, 0, &[]), (0, vec![]));
+    assert_eq!(*slow.moves.0.lock().unwrap(), ["rest"]);
 }
 
 #[test]
