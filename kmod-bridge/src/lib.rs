@@ -14,7 +14,6 @@ pub mod adopt;
 pub mod advise;
 pub mod attach;
 pub mod fault;
-pub mod fetch;
 pub mod high;
 pub mod leave;
 pub mod migrate;

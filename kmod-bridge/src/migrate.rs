@@ -124,14 +124,27 @@ impl VaSpace {
     /// # Errors
     /// [`MigrateError`]. Part of the range may have moved then.
     pub fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
-        match self.move_all(range, to, 0, None) {
+        self.move_members(range, to, 0)
+    }
+
+    /// Moves all of `range`, whole pages of managed memory, to the host, which has mapped it when this returns: a call that does not wait waits for that (facts 4.1). The driver tells of it
+    /// later.
+    ///
+    /// # Errors
+    /// As [`Self::migrate`].
+    pub fn migrate_home(&self, range: AddrRange) -> Result<(), MigrateError> {
+        self.move_members(range, Place::Host, sys::MIGRATE_ASYNC)
+    }
+
+    fn move_members(&self, range: AddrRange, to: Place, flags: u32) -> Result<(), MigrateError> {
+        match self.move_all(range, to, flags, None) {
             // It is in a group that stays where it is, of somebody who has ended since.
             Err(MigrateError { why: MigrateFailure::Other(e), .. })
                 if e.status() == Some(NvStatus::MORE_PROCESSING_REQUIRED) =>
             {
                 // If this fails, so does the next.
                 let _ = self.tell(request::UNSET_PREFERRED_LOCATION, range, None);
-                self.move_all(range, to, 0, None)
+                self.move_all(range, to, flags, None)
             }
             done => done,
         }

@@ -10,20 +10,16 @@ use crate::sys::{self, request};
 use deepum_core::units::{AddrRange, DeviceId, Place};
 use std::io;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A pool of one address space, for one thread.
+/// A pool of one address space.
 #[derive(Debug)]
 pub struct Semaphores {
     words: PoolMemory,
-    /// Of the calls that took one.
-    last: u32,
+    /// Calls that took one.
+    taken: AtomicU64,
 }
-
-/// Which word a call took, and what will be in it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Taken(u32);
 
 /// The word of a call that was begun.
 #[derive(Clone, Copy, Debug)]
@@ -84,7 +80,7 @@ impl VaSpace {
         let reserved = Reserved::page().map_err(system)?;
         self.make_pool(&reserved)?;
         let words = reserved.map(&*self.kernel, self.descriptor()).map_err(system)?;
-        Ok(Semaphores { words, last: 0 })
+        Ok(Semaphores { words, taken: AtomicU64::new(0) })
     }
 
     fn make_pool(&self, at: &Reserved) -> Result<(), RequestError> {
@@ -107,28 +103,40 @@ impl VaSpace {
         }
     }
 
-    /// As [`VaSpace::begin`]; a word of `pool` will say when it is over.
+    /// As [`VaSpace::migrate`] to a GPU, but that nobody waits in the driver: `wait` keeps the calling thread until the word is written, and says whether it was. Where it was not the driver's own
+    /// call waits, and the answer is false: words are better not relied on any more. The driver tells of such moves, and of what it evicted for them, when it is asked to, which it is behind
+    /// the word, if anybody hears it (`told`).
     ///
     /// # Errors
-    /// As there; then no word is written.
-    pub(crate) fn begin_with(
+    /// As [`VaSpace::migrate`].
+    pub fn migrate_with(
         &self,
         range: AddrRange,
         to: DeviceId,
-        pool: &mut Semaphores,
-    ) -> Result<Taken, MigrateError> {
-        // What a page begins with is 0.
-        pool.last = pool.last.checked_add(1).unwrap_or(1);
-        let taken = Taken(pool.last);
-        let word = pool.word(taken);
-        self.move_all(range, Place::Device(to), sys::MIGRATE_ASYNC, Some((word.address(), word.payload)))?;
-        Ok(taken)
+        pool: &Semaphores,
+        told: bool,
+        wait: impl Fn(Word<'_>) -> bool,
+    ) -> Result<bool, MigrateError> {
+        let word = pool.take();
+        let begun = self.move_all(range, Place::Device(to), sys::MIGRATE_ASYNC, Some((word.address(), word.payload)));
+        let written = begun.map(|()| wait(word));
+        if told {
+            // If this fails, that is told late.
+            let _ = self.flush();
+        }
+        match written {
+            Ok(true) => Ok(true),
+            // The call that waits says why, or mends it.
+            _ => self.migrate(range, Place::Device(to)).map(|()| written.is_err()),
+        }
     }
 }
 
 impl Semaphores {
-    /// Its words are taken in turn: far more of them than calls are ever under way.
-    pub(crate) fn word(&self, Taken(payload): Taken) -> Word<'_> {
+    /// Words are taken in turn: far more of them than calls are ever under way. What a page begins with is 0, which is nobody's.
+    fn take(&self) -> Word<'_> {
+        let nth = self.taken.fetch_add(1, Ordering::Relaxed) % u64::from(u32::MAX);
+        let payload = u32::try_from(nth).unwrap_or_default() + 1;
         Word { word: self.words.word(payload as usize % self.words.count()), payload }
     }
 }

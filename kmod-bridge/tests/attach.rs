@@ -127,33 +127,21 @@ fn migrations_go_where_they_are_told_and_failures_have_a_reason() {
 }
 
 #[test]
-fn what_is_fetched_is_asked_for_ahead_and_all_of_it_is_waited_for() {
-    let base = 0x7f00_0020_0000;
-    let blocks = |first: u64, count: u64| (base + (first << 21), count << 21);
+fn what_goes_home_does_not_wait_in_the_driver_for_notices() {
+    let range = AddrRange::new(DevAddr(0x7f00_0020_0000), Bytes::mib(6));
     let (fake, bridge) = Fake::new(Shape::D580, "580.65.06").open(64);
     let space = bridge.va_space.unwrap();
-    let calls = |count: u64| {
-        fake.state.lock().unwrap().migrations.clear();
-        space.fetch(AddrRange::new(DevAddr(base), Bytes(count << 21)), GPU1.id).unwrap();
-        let asked = std::mem::take(&mut fake.state.lock().unwrap().migrations);
-        assert!(asked.iter().all(|call| call.2 == GPU1.uuid.0));
-        asked.into_iter().map(|(base, length, _, flags, _)| ((base, length), flags == 1)).collect::<Vec<_>>()
-    };
-    let (begun, waited) = (|n, count| (blocks(n, count), true), |n, count| (blocks(n, count), false));
-    assert_eq!(calls(1), [begun(0, 1), waited(0, 1)]);
-    assert_eq!(calls(3), [begun(0, 2), begun(2, 1), waited(0, 3)]);
-    let seven = [begun(0, 2), begun(2, 2), begun(4, 2), waited(0, 2), begun(6, 1), waited(2, 2), waited(4, 3)];
-    assert_eq!(calls(7), seven);
-    // Each is waited for once, and none but the next two calls are begun before.
-    let all = calls(16);
-    assert_eq!(all.iter().filter(|call| call.1).count(), 8);
-    assert_eq!(all[12..], [begun(14, 2), waited(10, 2), waited(12, 4)]);
+    space.migrate_home(range).unwrap();
+    space.migrate(range, Place::Host).unwrap();
+    let asked = std::mem::take(&mut fake.state.lock().unwrap().migrations);
+    let asked: Vec<_> = asked.into_iter().map(|(base, length, to, flags, _)| (base, length, to, flags)).collect();
+    let home = |flags| (range.start.0, range.len.0, deepum_kmod_bridge::Uuid::CPU.0, flags);
+    assert_eq!(asked, [home(1), home(0)]);
 
     let mut fake = Fake::new(Shape::D580, "595.45.04");
     fake.refuse = Some((51, 0x51));
     let (_, bridge) = fake.open(64);
-    let range = AddrRange::new(DevAddr(base), Bytes::mib(32));
-    let refused = bridge.va_space.unwrap().fetch(range, GPU1.id).unwrap_err();
+    let refused = bridge.va_space.unwrap().migrate_home(range).unwrap_err();
     assert!(matches!(refused.why, MigrateFailure::NoMemory));
 }
 

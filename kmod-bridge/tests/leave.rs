@@ -184,7 +184,7 @@ fn a_preference_that_is_kept_holds_nobody_on_the_host() {
         for _ in 0..2 {
             program.space.leave_preferred(program.blocks(1, 3), stay).unwrap();
             assert_eq!((program.on_gpu(), program.mapped()), (vec![0, 4, 5], vec![]), "driver {branch}");
-            program.space.fetch(program.blocks(0, BLOCKS), GPU).unwrap();
+            program.space.migrate(program.blocks(0, BLOCKS), Place::Device(GPU)).unwrap();
             assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
         }
         program.space.forget_preference(program.blocks(0, BLOCKS)).unwrap();
@@ -195,16 +195,11 @@ fn a_preference_that_is_kept_holds_nobody_on_the_host() {
 }
 
 #[test]
-fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
+fn what_goes_home_is_there_and_mapped_when_the_call_returns() {
     for branch in [535, 550, 560, 580, 595] {
         let program = Program::start(branch, "v100-32g:data=1");
-        let stay = program.space.stay().unwrap();
-        for count in 1..=BLOCKS {
-            program.space.leave(program.blocks(0, count), stay).unwrap();
-            let blocks = program.blocks(0, count);
-            program.space.fetch(blocks, GPU).unwrap();
-            assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5], "driver {branch}, {count} blocks");
-        }
+        program.space.migrate_home(program.blocks(1, 3)).unwrap();
+        assert_eq!((program.on_gpu(), program.mapped()), (vec![0, 4, 5], vec![1, 2, 3]), "driver {branch}");
         assert!(program.intact(), "driver {branch}");
     }
 }
@@ -213,7 +208,7 @@ fn what_left_is_fetched_by_calls_that_do_not_wait_and_unchanged() {
 fn what_comes_is_known_to_be_there_by_a_word() {
     for branch in [535, 550, 560, 580, 595] {
         let program = Program::start(branch, "v100-32g:data=1");
-        let (stay, mut pool) = (program.space.stay().unwrap(), program.space.semaphores().unwrap());
+        let (stay, pool) = (program.space.stay().unwrap(), program.space.semaphores().unwrap());
         let waited = Cell::new(0);
         let wait = |word: Word<'_>| {
             assert!(!word.is_written(), "the copy takes longer than the call");
@@ -221,32 +216,21 @@ fn what_comes_is_known_to_be_there_by_a_word() {
             waited.set(waited.get() + 1);
             word.is_written()
         };
-        let mut calls = 0;
+        let all = program.blocks(0, BLOCKS);
         for count in 1..=BLOCKS {
             program.space.leave(program.blocks(0, count), stay).unwrap();
-            let fetched = program.space.fetch_with(program.blocks(0, count), GPU, &mut pool, true, wait);
-            calls += count.div_ceil(2);
-            assert_eq!((fetched.unwrap(), waited.get()), (true, calls), "driver {branch}, {count} blocks");
+            let came = program.space.migrate_with(program.blocks(0, count), GPU, &pool, true, wait);
+            assert_eq!((came.unwrap(), waited.get()), (true, count), "driver {branch}, {count} blocks");
             assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
         }
-        // By one call, if that is what is asked for.
-        program.space.leave(program.blocks(0, BLOCKS), stay).unwrap();
-        let placed = program.space.place_with(program.blocks(0, BLOCKS), GPU, &mut pool, true, wait);
-        assert_eq!((placed.unwrap(), waited.get()), (true, calls + 1), "driver {branch}");
-        assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
         // The driver's own call waits where a word is not written in time.
-        program.space.leave(program.blocks(0, BLOCKS), stay).unwrap();
-        assert!(!program.space.fetch_with(program.blocks(0, BLOCKS), GPU, &mut pool, true, |_| false).unwrap());
-        assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
-        program.space.leave(program.blocks(0, 1), stay).unwrap();
-        assert!(!program.space.place_with(program.blocks(0, 1), GPU, &mut pool, true, |_| false).unwrap());
+        program.space.leave(all, stay).unwrap();
+        assert!(!program.space.migrate_with(all, GPU, &pool, true, |_| false).unwrap());
         assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
         assert!(program.intact(), "driver {branch}");
         // And says why nothing comes.
         let freed = AddrRange::new(DevAddr(program.base + BLOCKS * BLOCK), Bytes(BLOCK));
-        let error = program.space.fetch_with(freed, GPU, &mut pool, true, |_| unreachable!()).unwrap_err();
-        assert!(matches!(error.why, MigrateFailure::NotManaged), "{error}");
-        let error = program.space.place_with(freed, GPU, &mut pool, true, |_| unreachable!()).unwrap_err();
+        let error = program.space.migrate_with(freed, GPU, &pool, true, |_| unreachable!()).unwrap_err();
         assert!(matches!(error.why, MigrateFailure::NotManaged), "{error}");
     }
 }
@@ -255,16 +239,12 @@ fn what_comes_is_known_to_be_there_by_a_word() {
 fn a_driver_that_is_not_known_is_not_asked_for_words() {
     let program = Program::start(600, "v100-32g");
     assert!(matches!(program.space.semaphores(), Err(NoSemaphores::Unknown)));
-    let stay = program.space.stay().unwrap();
-    program.space.leave(program.blocks(0, 3), stay).unwrap();
-    program.space.fetch(program.blocks(0, 3), GPU).unwrap();
-    assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5]);
 }
 
 #[test]
 fn words_are_taken_in_turn_for_ever() {
     let program = Program::start(580, "v100-32g");
-    let mut pool = program.space.semaphores().unwrap();
+    let pool = program.space.semaphores().unwrap();
     // More calls than a page has words, of what is there: each is over at once.
     let mut words = BTreeSet::new();
     for n in 0..1100u32 {
@@ -273,11 +253,11 @@ fn words_are_taken_in_turn_for_ever() {
             word.is_written()
         };
         let seen = Cell::new(0);
-        let fetched = program.space.fetch_with(program.blocks(0, 1), GPU, &mut pool, false, |word| {
+        let came = program.space.migrate_with(program.blocks(0, 1), GPU, &pool, false, |word| {
             seen.set(word.address());
             wait(word)
         });
-        assert!(fetched.unwrap(), "{n}");
+        assert!(came.unwrap(), "{n}");
         words.insert(seen.get());
     }
     assert_eq!(words.len(), 1024);

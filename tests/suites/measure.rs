@@ -32,7 +32,7 @@ fn checks(said: &Value) -> Vec<(String, Option<bool>)> {
 fn figures_are_what_the_device_costs() {
     let usual = measured("emu:v100-32g:data=1");
     // The profile's link carries 12.0 GB/s each way (crates/model/profiles), and a call costs something beside.
-    for name in ["in_32mib_gb_s", "out_32mib_gb_s", "words_32mib_gb_s"] {
+    for name in ["in_32mib_gb_s", "out_32mib_gb_s", "words_gb_s"] {
         let rate = figure(&usual, name);
         assert!((11.0..12.1).contains(&rate), "{name}: {rate}");
     }

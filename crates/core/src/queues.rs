@@ -2,15 +2,13 @@
 //!
 //! Problem: the GPU may be standing still for one block while hundreds are wanted only soon, and the link carries both
 //! ways at once.
-//! Idea: two directions, and lanes in each, served by three *hands*, a thread each. *Out*: first *drop*, which hardly needs a copy, then *evict*; last *save*, which makes no room now. Beside it
-//! *discard*, which needs none, and has a hand of its own: the driver takes as long for it as the link for a block, but does not use the link (facts 4.3). *In*: first *fault*: the GPU waits. Then *keep*: touches, cheap,
+//! Idea: two directions, and lanes in each, served by four *hands*, a thread each. *Out*: first *drop*, which hardly needs a copy, then *evict*; last *save*, which makes no room now. Beside it
+//! *discard*, which needs none, and has a hand of its own: the driver takes as long for it as the link for a block, but does not use the link (facts 4.3). *In* has two hands, so that the link has
+//! something to carry while one of them hears that its batch is there, and takes another: first *fault*: the GPU waits. Then *keep*: touches, cheap,
 //! and too late behind a transfer. Last *predicted* fetches, by the launch they are for: a block of the next launch that has left again, or that a new plan
 //! wants sooner, does not come behind gigabytes for launches far ahead. What the
 //! launch needs that the GPU has come to (it may stand at the gate for it) goes before touches. The other lanes are first in, first out. The paper has *fault*
 //! before *predicted* and no others (DeepUM, ASPLOS'23, section 3.2). What is to be owned (`copies`) waits among the predicted.
-//!
-//! A drop moves nothing, but changes the driver's mode, for which it waits until no migration is under way (facts 4.7), and no other can begin meanwhile. So while drops wait the way out takes small
-//! batches, until the way in has finished its own, which then stands still until they are carried out; but not if the GPU waits for a fault.
 //!
 //! Invariants:
 //! - a block waits at most once: a fault overtakes whatever waits for the block, a prefetch or touch replaces what would take it
@@ -39,20 +37,17 @@ mod lanes;
 
 pub use lanes::{Batch, Direction, Hand, Lane};
 
-/// Most blocks moved by one call: 32 MiB, the most that is still called back soon enough (facts 4.1).
-pub const BATCH: u32 = 16;
+/// Most blocks that come by one call, 8 MiB, or are given up: who leaves waits for either (facts 4.9). Two such calls at a time keep the link busy.
+pub const BATCH: u32 = 4;
 
-/// Most blocks evicted by one call, as a multiple of those: who calls something back calls a fetch back, and a call out costs as much as a third of a block.
-const EVICTED: u32 = 2;
+/// Most blocks evicted by one call, as a multiple of those: it costs as much as a third of a block, three times.
+const EVICTED: u32 = 8;
 
-/// Most blocks that are evicted by one call while drops wait: those make room sooner.
-const FEW: u32 = 4;
+/// Most blocks saved by one call, likewise.
+const SAVED: u32 = 4;
 
-/// Most blocks dropped by one call, as a multiple of those that move: they take no time on the link.
-const DROPPED: u32 = 4;
-
-/// A call gives up at most this fraction of what another one moves: who leaves waits until it is over (facts 4.9).
-const GIVEN_UP: u32 = 4;
+/// Most blocks dropped by one call, likewise: they take no time on the link.
+const DROPPED: u32 = 16;
 
 /// What became of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,8 +72,6 @@ struct Waiting {
     own: Option<bool>,
     /// Whether it leaves, and what is fetched is to leave its copy on the host.
     keeps: bool,
-    /// Whether nothing of it needs to come.
-    empty: bool,
     turn: Turn,
 }
 
@@ -124,8 +117,8 @@ impl Queues {
     /// So many blocks may come to the GPU beside those that are there, until this is called again. Only predicted fetches wait for room:
     /// of those in hand the blocks come, too.
     pub fn set_room(&mut self, blocks: usize) {
-        let coming = self.in_hand[Hand::In as usize].filter(|batch| batch.lane == Lane::Predicted);
-        self.room = blocks.saturating_sub(coming.map_or(0, |batch| batch.count as usize));
+        let coming = self.in_hand.iter().flatten().filter(|batch| batch.lane == Lane::Predicted);
+        self.room = blocks.saturating_sub(coming.map(|batch| batch.count as usize).sum());
     }
 
     /// The GPU has come to this launch or copy, until this is called again.
@@ -142,7 +135,6 @@ impl Queues {
     pub fn push_about(&mut self, command: Command, there: bool) -> Pushed {
         let own = matches!(command, Command::Own { .. }).then_some(there);
         let keeps = matches!(command, Command::Drop { .. });
-        let empty = matches!(command, Command::Fetch { why: Why::Populate { .. }, .. });
         let (block, lane, by) = match command {
             Command::Fetch { block, why: Why::Fault } => (block, Lane::Fault, None),
             Command::Fetch { block, why: Why::Predicted { by } | Why::Populate { by } } => {
@@ -199,7 +191,7 @@ impl Queues {
         if before.is_some() {
             self.take_out(block);
         }
-        self.put_in(block, Waiting { lane, own, keeps, empty, turn: (by, 0) });
+        self.put_in(block, Waiting { lane, own, keeps, turn: (by, 0) });
         before.map_or(Pushed::Queued, Pushed::Replaced)
     }
 
@@ -208,15 +200,14 @@ impl Queues {
         Pushed::Cancelled(lane.filter(|_| self.take_out(block).is_some()))
     }
 
-    /// Whether a hand has the block that is one of these.
-    fn has(&self, block: UmBlock, which: impl Fn(Hand) -> bool) -> bool {
-        let has = |batch: &Option<Batch>| batch.is_some_and(|batch| batch.contains(block));
-        Hand::ALL.into_iter().zip(&self.in_hand).any(|(hand, batch)| which(hand) && has(batch))
+    /// Whether a hand has it.
+    fn has(&self, block: UmBlock) -> bool {
+        self.in_hand.iter().flatten().any(|batch| batch.contains(block))
     }
 
     /// Whether it is being moved this way.
     fn in_hand(&self, direction: Direction, block: UmBlock) -> bool {
-        self.has(block, |hand| hand.direction() == direction)
+        self.in_hand.iter().flatten().any(|batch| batch.lane.direction() == direction && batch.contains(block))
     }
 
     /// Whether it is being saved.
@@ -272,7 +263,7 @@ impl Queues {
         self.in_hand[hand as usize] = None;
     }
 
-    /// The next thing for this hand: up to `most` consecutive blocks, or what is as quickly done in some lanes. Calling this says that the batch before is
+    /// The next thing for this hand: up to `most` consecutive blocks, or as many more as the lane takes by one call. Calling this says that the batch before is
     /// finished, or given up. Blocks that another hand has are passed over; they come when that is done.
     ///
     /// A batch grows from the block whose turn it is, upwards and then downwards. In the fault lane it takes any block above that waits
@@ -283,27 +274,20 @@ impl Queues {
         if self.waiting.is_empty() {
             return None;
         }
-        if hand == Hand::In && self.makes_way() {
-            return None;
-        }
-        let drops = self.waiting(Lane::Drop) > 0;
         for &lane in self.lanes(hand) {
             let most = match lane {
                 Lane::Predicted => most.min(u32::try_from(self.room).unwrap_or(u32::MAX)),
-                Lane::Discard => most.div_ceil(GIVEN_UP),
-                Lane::Drop if self.in_hand[Hand::In as usize].is_some() => 0,
                 Lane::Drop => DROPPED * most,
-                Lane::Evict if drops => most.min(FEW),
                 Lane::Evict => EVICTED * most,
-                _ => most,
+                Lane::Save => SAVED * most,
+                Lane::Fault | Lane::Keep | Lane::Discard => most,
             };
             if most == 0 || self.waiting(lane) == 0 {
                 continue;
             }
             let Some((first, popped)) = self.pop(lane) else { continue };
             let (way, by) = (self.way(first, popped), popped.turn.0);
-            let mut batch = Batch { lane, way, first, count: 1, is_empty: false };
-            let mut empty = u32::from(popped.empty);
+            let mut batch = Batch { lane, way, first, count: 1 };
             let joins = |queues: &Self, next: UmBlock| {
                 queues.waiting.get(&next).is_some_and(|&waiting| {
                     let alike = match lane {
@@ -311,12 +295,11 @@ impl Queues {
                         Lane::Discard | Lane::Drop | Lane::Evict | Lane::Save | Lane::Keep => waiting.lane == lane,
                         Lane::Predicted => waiting.lane == lane && waiting.turn.0 == by,
                     };
-                    alike && queues.way(next, waiting) == way && !queues.has(next, |other| other != hand)
+                    alike && queues.way(next, waiting) == way && !queues.has(next)
                 })
             };
             while batch.count < most && joins(self, batch.after()) {
-                let taken = self.take_out(batch.after());
-                empty += u32::from(taken.is_some_and(|taken| taken.empty));
+                self.take_out(batch.after());
                 batch.count += 1;
             }
             while lane != Lane::Fault
@@ -324,11 +307,9 @@ impl Queues {
                 && let Some(before) = batch.first.0.checked_sub(1).map(UmBlock)
                 && joins(self, before)
             {
-                let taken = self.take_out(before);
-                empty += u32::from(taken.is_some_and(|taken| taken.empty));
+                self.take_out(before);
                 (batch.first, batch.count) = (before, batch.count + 1);
             }
-            batch.is_empty = empty == batch.count;
             if lane == Lane::Predicted {
                 self.room -= batch.count as usize;
             }
@@ -339,16 +320,6 @@ impl Queues {
             return Some(batch);
         }
         None
-    }
-
-    /// Whether the way in stands still for a drop that is being carried out, or is as soon as it does.
-    fn makes_way(&self) -> bool {
-        let for_drops = match self.in_hand[Hand::Out as usize] {
-            Some(batch) if batch.lane == Lane::Drop => true,
-            Some(batch) if batch.count > FEW => false,
-            _ => self.waiting(Lane::Drop) > 0,
-        };
-        for_drops && self.waiting(Lane::Fault) == 0
     }
 
     /// What is known of a block that is moved next.
@@ -369,7 +340,7 @@ impl Queues {
     fn lanes(&self, hand: Hand) -> &'static [Lane] {
         let first = self.lanes[Lane::Predicted as usize].first_key_value();
         match hand {
-            Hand::In if first.is_some_and(|(&(by, _), _)| by <= self.due) => {
+            Hand::In | Hand::In2 if first.is_some_and(|(&(by, _), _)| by <= self.due) => {
                 &[Lane::Fault, Lane::Predicted, Lane::Keep]
             }
             _ => hand.lanes(),
@@ -378,8 +349,7 @@ impl Queues {
 
     /// Takes out what is served next in a lane and may be given out. Looks past at most what the other hands have.
     fn pop(&mut self, lane: Lane) -> Option<(UmBlock, Waiting)> {
-        let free = |block| !self.has(block, |other| other != lane.hand());
-        let &block = self.lanes[lane as usize].values().find(|&&block| free(block))?;
+        let &block = self.lanes[lane as usize].values().find(|&&block| !self.has(block))?;
         self.take_out(block).map(|waiting| (block, waiting))
     }
 

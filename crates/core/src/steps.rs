@@ -13,16 +13,12 @@
 //! - *Own* of a block that is not on the GPU: the mode off, and fetched. Of one that is: the GPU is made the preferred location, so that ending the mode
 //!   leaves its copies; and since they stay mapped for reading, it is said to access the block, which maps them for writing.
 //!
-//! What comes onto the GPU does so in calls that do not wait ([`comes`]). Problem: a `UVM_MIGRATE` that waits holds the address space's lock for as long as its copies take, and whoever wants it for
-//! writing waits that long: each call about blocks that leave does, three times. Between two calls that wait, the link is idle. Idea: calls that do not wait, of two blocks each. Their end is known by a
-//! word that the driver writes, where it does, and by a call that waits behind them where it does not. Then the one that is awaited is not the last, so that the link always has something to carry: one call
-//! more is enough for words, two for calls, which brings in as much as any that were tried on an H200 (facts 4.10, 4.11). What is empty, or there already, has nothing to carry: one call for all
-//! of it, whose end a word tells, too: an H200 gave a block its place in 9 to 12 us so, and in 35 by calls that wait (`docs/gpu-results/2026-11-27-h200/moving.txt`).
+//! What comes onto the GPU does so by one call, whose end a word of the driver's tells where it writes any: nobody holds the address space's lock meanwhile, which whoever leaves wants three times for
+//! writing (facts 4.10, 4.11).
 //!
 //! Invariants: whatever is believed wrongly about a block, or fails half-way, no contents are lost. At worst bytes are copied in vain.
 
 use crate::queues::{Batch, Lane};
-use crate::units::{AddrRange, Bytes, DevAddr, UmBlock};
 
 /// What is known of blocks to be moved; the blocks of a batch are alike in it.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -47,11 +43,9 @@ pub enum Way {
 pub enum Step {
     /// To the host, which need not map what has one copy (`kmod-bridge/src/leave.rs`).
     Leave,
-    /// Onto the GPU, in the calls that [`comes`] lists.
-    Fetch,
     /// `UVM_MIGRATE` to the host, which maps it.
     ToHost,
-    /// `UVM_MIGRATE` to the GPU, in one call.
+    /// `UVM_MIGRATE` to the GPU.
     ToDevice,
     /// `UVM_ENABLE_READ_DUPLICATION`, or `UVM_DISABLE_READ_DUPLICATION`.
     Duplicate(bool),
@@ -59,53 +53,6 @@ pub enum Step {
     Prefer(bool),
     /// `UVM_SET_ACCESSED_BY` the GPU, or `UVM_UNSET_ACCESSED_BY`.
     Access(bool),
-}
-
-/// What one call asks for, unless it waits for all that is left.
-const PIECE: Bytes = Bytes(2 * UmBlock::SIZE.0);
-
-/// How it is known that what was begun is there.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum By {
-    /// A call that waits.
-    Call,
-    /// A word that is written.
-    Word,
-}
-
-impl By {
-    /// How many calls are under way beside the one that is waited for.
-    const fn ahead(self) -> u64 {
-        match self {
-            Self::Call => 2,
-            Self::Word => 1,
-        }
-    }
-}
-
-/// A `UVM_MIGRATE` to the GPU about a part of what is fetched.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Comes {
-    /// That does not wait.
-    Begin(AddrRange),
-    /// That waits until all of it is there, which was asked for before; or no call, but a look at words.
-    Await(AddrRange),
-}
-
-/// The calls that fetch all of `range`, whole UM blocks, one after the other.
-pub fn comes(range: AddrRange, by: By) -> impl Iterator<Item = Comes> {
-    let ahead = by.ahead();
-    let piece = move |n: u64| {
-        let start = DevAddr(range.start.0 + n * PIECE.0);
-        AddrRange::new(start, PIECE.min(Bytes(range.end().0 - start.0)))
-    };
-    let pieces = range.len.0.div_ceil(PIECE.0);
-    let each = (0..pieces).flat_map(move |n| {
-        let earlier = n.checked_sub(ahead).map(|earlier| Comes::Await(piece(earlier)));
-        [Some(Comes::Begin(piece(n))), earlier].into_iter().flatten()
-    });
-    let rest = piece(pieces.saturating_sub(ahead)).start;
-    each.chain([Comes::Await(AddrRange::new(rest, Bytes(range.end().0 - rest.0)))])
 }
 
 impl Batch {
@@ -116,7 +63,7 @@ impl Batch {
 
     /// The calls. None for a discard, which is no matter of these.
     pub const fn steps(self) -> &'static [Step] {
-        use Step::{Access, Duplicate, Fetch, Leave, Prefer, ToDevice, ToHost};
+        use Step::{Access, Duplicate, Leave, Prefer, ToDevice, ToHost};
         match (self.lane, self.way) {
             (Lane::Discard, _) => &[],
             (Lane::Save, _) => &[Duplicate(true), ToHost],
@@ -124,57 +71,12 @@ impl Batch {
             (Lane::Drop | Lane::Evict, Way::Keep) => &[ToHost, Duplicate(true)],
             (Lane::Drop | Lane::Evict, Way::KeepOn) => &[Duplicate(false), ToHost, Duplicate(true)],
             (Lane::Drop | Lane::Evict, _) => &[Duplicate(false), ToHost],
-            // They are believed to be there.
-            (Lane::Keep, Way::Move | Way::Keep) => &[ToDevice],
-            (_, Way::Move | Way::Keep) if self.is_empty => &[ToDevice],
-            (_, Way::Move | Way::Keep) => &[Fetch],
-            (_, Way::Duplicated | Way::KeepOn) => &[ToHost, Fetch],
-            (_, Way::OwnAway) => &[Duplicate(false), Fetch],
+            (_, Way::Move | Way::Keep) => &[ToDevice],
+            (_, Way::Duplicated | Way::KeepOn) => &[ToHost, ToDevice],
+            (_, Way::OwnAway) => &[Duplicate(false), ToDevice],
             (_, Way::OwnThere) => {
                 &[Prefer(true), Duplicate(false), Prefer(false), ToDevice, Access(true), Access(false)]
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Blocks of a fetch, from 100 on, by call: begun (`true`) or waited for.
-    fn calls(blocks: u64, by: By) -> Vec<(bool, u64, u64)> {
-        let range = AddrRange::new(UmBlock(100).start(), Bytes(blocks * UmBlock::SIZE.0));
-        let span = |range: AddrRange| (UmBlock::containing(range.start).0, range.len.0 / UmBlock::SIZE.0);
-        comes(range, by)
-            .map(|call| match call {
-                Comes::Begin(range) => (true, span(range).0, span(range).1),
-                Comes::Await(range) => (false, span(range).0, span(range).1),
-            })
-            .collect()
-    }
-
-    #[test]
-    fn what_comes_is_begun_in_pieces_and_waited_for_pieces_later() {
-        for by in [By::Call, By::Word] {
-            assert_eq!(calls(1, by), [(true, 100, 1), (false, 100, 1)]);
-        }
-        assert_eq!(calls(4, By::Call), [(true, 100, 2), (true, 102, 2), (false, 100, 4)]);
-        assert_eq!(calls(4, By::Word), [(true, 100, 2), (true, 102, 2), (false, 100, 2), (false, 102, 2)]);
-        assert_eq!(
-            calls(5, By::Word),
-            [(true, 100, 2), (true, 102, 2), (false, 100, 2), (true, 104, 1), (false, 102, 2), (false, 104, 1)]
-        );
-        assert_eq!(
-            calls(7, By::Call),
-            [
-                (true, 100, 2),
-                (true, 102, 2),
-                (true, 104, 2),
-                (false, 100, 2),
-                (true, 106, 1),
-                (false, 102, 2),
-                (false, 104, 3)
-            ]
-        );
     }
 }

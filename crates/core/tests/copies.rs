@@ -5,7 +5,7 @@ mod world;
 use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{Event, Fault, Launch, Migration, MigrationCause};
 use deepum_core::policy::PolicyName;
-use deepum_core::queues::{Batch, Lane, Queues};
+use deepum_core::queues::{Batch, Hand, Lane, Queues};
 use deepum_core::steps::{Step, Way};
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
@@ -58,9 +58,9 @@ impl Scene {
     }
     fn ends(&mut self, batch: Batch, ok: bool) {
         if ok {
-            batch.blocks().for_each(|block| self.queues.moved(batch.lane.hand(), block));
+            batch.blocks().for_each(|block| Hand::ALL.into_iter().for_each(|hand| self.queues.moved(hand, block)));
         }
-        self.queues.done(batch.lane.hand());
+        Hand::ALL.into_iter().for_each(|hand| self.queues.done(hand));
         for block in batch.blocks() {
             self.tell(match batch.lane {
                 Lane::Save => Event::Saved { block, ok },
@@ -219,7 +219,7 @@ fn each_way_has_its_calls_and_what_fails_is_taken_to_have_two_copies() {
     assert_eq!(scene.engine.counters().bytes_spared, 0, "it was not saved");
     scene.say(Say::Own(1));
     let batch = world::pop(&mut scene.queues, 16).unwrap();
-    assert_eq!(batch.steps(), [Duplicate(false), Step::Fetch]);
+    assert_eq!(batch.steps(), [Duplicate(false), Step::ToDevice]);
     scene.ends(batch, false);
     scene.say(Say::Own(1));
     let batch = world::pop(&mut scene.queues, 16).unwrap();

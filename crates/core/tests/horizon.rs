@@ -31,7 +31,7 @@ fn what_is_learned_of_a_launch_is_known_of_those_that_were_predicted_before() {
     scene.moved(0, 900, Place::Host);
     (0..10).for_each(|n| scene.launch(n, &[n * 30]));
     let mut come = BTreeSet::new();
-    for _ in 0..20 {
+    for _ in 0..40 {
         let fetched = scene.fetched();
         fetched.iter().for_each(|&block| scene.moved(block, 1, DEVICE));
         come.extend(fetched);
@@ -54,7 +54,6 @@ fn contents_that_may_not_be_given_up_are_asked_for_once_and_leave_like_others() 
     scene.moved(0, FITS, DEVICE);
     scene.tell(&Event::PtBlock { range: range(0, 600), active: false });
     scene.done(1);
-    scene.asked.clear();
     scene.launch(2, &[600]);
     let (mut refused, mut came) = (Vec::new(), BTreeSet::new());
     while !scene.asked.is_empty() {

@@ -9,7 +9,7 @@ use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration};
 use deepum_core::invalidate::Invalidate;
 use deepum_core::mix::Mix;
 use deepum_core::policy::PolicyName;
-use deepum_core::queues::{Batch, Hand, Lane, Queues};
+use deepum_core::queues::{BATCH, Batch, Hand, Lane, Queues};
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
@@ -80,7 +80,7 @@ impl Sim {
         loop {
             for way in Hand::ALL {
                 if self.moving[way as usize].is_none()
-                    && let Some(batch) = self.queues.pop_batch(way, 16)
+                    && let Some(batch) = self.queues.pop_batch(way, BATCH)
                 {
                     let done = self.begin(batch, free[way as usize]);
                     self.moving[way as usize] = Some((batch, done));

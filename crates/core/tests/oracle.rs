@@ -259,9 +259,9 @@ proptest! {
                     continue;
                 }
                 _ => {
-                    // As often as something comes: behind a queue of drops nothing else is seen to go.
-                    let hand = Hand::ALL[usize::from(step % 3)];
-                    let most = 2 * most;
+                    // As often as something comes.
+                    let hand = Hand::ALL[usize::from(step % 4)];
+                    let most = 1 + most % 3;
                     let batch = queues.pop_batch(hand, most);
                     let found =
                         batch.map(|batch| (batch.lane, batch.way, batch.blocks().map(|b| b.0).collect::<Vec<_>>()));
@@ -296,7 +296,7 @@ type Waits = (u64, Option<LaunchSeq>, Option<bool>, bool);
 
 struct SlowQueues {
     lanes: BTreeMap<u8, VecDeque<Waits>>,
-    in_hand: [Option<(Lane, Vec<u64>)>; 3],
+    in_hand: [Option<(Lane, Vec<u64>)>; 4],
     limit: usize,
     due: Option<LaunchSeq>,
     duplicated: BTreeSet<u64>,
@@ -406,38 +406,27 @@ impl SlowQueues {
     }
     fn pop(&mut self, hand: Hand, most: u32) -> Option<(Lane, Way, Vec<u64>)> {
         self.in_hand[hand as usize] = None;
-        let drops = !self.lane(Lane::Drop).is_empty();
-        let stands_still = match &self.in_hand[Hand::Out as usize] {
-            Some((Lane::Drop, _)) => true,
-            Some((_, blocks)) => drops && blocks.len() <= 4,
-            None => drops,
-        };
-        if hand == Hand::In && stands_still && self.lane(Lane::Fault).is_empty() {
-            return None;
-        }
-        let is_busy = self.in_hand[Hand::In as usize].is_some();
         let held: Vec<u64> = self.in_hand.iter().flatten().flat_map(|(_, blocks)| blocks.clone()).collect();
         let due = self.due;
         let late = self.lane(Lane::Predicted).iter().any(|(_, by, ..)| *by <= due);
         let lanes: &[Lane] = match hand {
             Hand::GiveUp => &[Lane::Discard],
             Hand::Out => &[Lane::Drop, Lane::Evict, Lane::Save],
-            Hand::In if late => &[Lane::Fault, Lane::Predicted, Lane::Keep],
-            Hand::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
+            Hand::In | Hand::In2 if late => &[Lane::Fault, Lane::Predicted, Lane::Keep],
+            Hand::In | Hand::In2 => &[Lane::Fault, Lane::Keep, Lane::Predicted],
         };
-        let found = lanes.iter().filter(|&&lane| lane != Lane::Drop || !is_busy).find_map(|&lane| {
+        let found = lanes.iter().find_map(|&lane| {
             self.lane(lane).iter().find(|(block, ..)| !held.contains(block)).map(|&waits| (lane, waits))
         });
         let (lane, waits) = found?;
         let (first, by, ..) = waits;
         let way = self.way(lane, waits);
         self.take_out(lane, first);
-        // What takes no time on the link goes by larger calls, and what that waits for by small ones; what leaves by larger ones than what comes, and waits for what is given up.
+        // What takes no time on the link goes by larger calls, and what leaves by larger ones than what comes, or waits.
         let most = match lane {
-            Lane::Discard => most.div_ceil(4),
-            Lane::Drop => 4 * most,
-            Lane::Evict if drops => most.min(4),
-            Lane::Evict => 2 * most,
+            Lane::Drop => 16 * most,
+            Lane::Evict => 8 * most,
+            Lane::Save => 4 * most,
             _ => most,
         };
         let mut blocks = vec![first];

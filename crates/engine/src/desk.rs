@@ -2,7 +2,7 @@
 //!
 //! The queues of `deepum-core` decide the order, and that a block is in one hand at most; this adds a lock, a bell, and the count
 //! of work. There is one *slot* for each hand: off the GPU and onto it, since the link carries both ways at once
-//! and a fetch that waited behind an eviction would wait for nothing; and one that gives contents up, which takes time and no link. All commands of one
+//! and a fetch that waited behind an eviction would wait for nothing; a second one onto it, for while the first hears that its batch is there; and one that gives contents up, which takes time and no link. All commands of one
 //! observation are handed over at once, so that what a mover picks first does not depend on how far the
 //! correlate thread had come.
 //!
@@ -104,6 +104,7 @@ pub struct Job {
     pub batch: Batch,
     /// For which GPU.
     pub device: DeviceId,
+    hand: Hand,
     token: Token,
 }
 
@@ -166,7 +167,7 @@ impl Desk {
                 if let Some((device, batch)) = popped {
                     // Without one: another hand had it when it was handed over, and that is open since.
                     let token = token.unwrap_or_else(|| self.pending.token());
-                    return Some(Job { batch, device, token });
+                    return Some(Job { batch, device, hand, token });
                 }
             }
             state = wait(&self.bells[hand as usize], state);
@@ -176,7 +177,7 @@ impl Desk {
     /// A mover: the batch is over. Announce the results afterwards, with a nudge.
     pub fn done(&self, job: Job, results: &[Moved]) {
         let mut state = lock(&self.state);
-        let hand = job.batch.lane.hand();
+        let hand = job.hand;
         if let Some((_, queues)) = state.queues.iter_mut().find(|(device, _)| *device == job.device) {
             for moved in results {
                 if let Event::MoveDone { block, ok: true, .. } | Event::Saved { block, ok: true } = moved.event {

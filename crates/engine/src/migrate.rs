@@ -1,9 +1,9 @@
-//! Stage 7 of 7: migrate. Three threads carry out what waits, one for each hand.
+//! Stage 7 of 7: migrate. Four threads carry out what waits, one for each hand.
 //!
-//! The only code that moves pages. `deepum-evict` takes what goes off the GPU, `deepum-migrate` what comes onto it: the link
-//! carries both at once, and on a driver both calls run beside each other (facts 4.1). `deepum-give-up` gives contents up, which waits and uses no link. Each takes the most urgent batch of its
+//! The only code that moves pages. `deepum-evict` takes what goes off the GPU, `deepum-migrate` and `deepum-migrate2` what comes onto it: the link
+//! carries both ways at once, and on a driver all these calls run beside each other (facts 4.1). `deepum-give-up` gives contents up, which waits and uses no link. Each takes the most urgent batch of its
 //! hand, moves it with one call, or the few that `deepum_core::steps` lists, and waits until the bytes are
-//! there; so at most one batch is under way when something more urgent comes. A call that fails for a batch is
+//! there; so at most two batches are under way when something more urgent comes. A call that fails for a batch is
 //! repeated block by block: part of a range may have been freed meanwhile, and the rest is still wanted. What cannot be
 //! moved is reported as not moved and never tried again by itself: to ask again is the core's decision.
 //!
@@ -21,7 +21,7 @@ use deepum_kmod_bridge::{Advice, AdviseError, DiscardError, DiscardFailure, Migr
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Does; never decides. All three threads call it, at the same time.
+/// Does; never decides. All four threads call it, at the same time.
 pub trait Mover: Send + Sync {
     /// Moves all of `range`, whole UM blocks, and returns when it is there.
     ///
@@ -34,12 +34,6 @@ pub trait Mover: Send + Sync {
     /// # Errors
     /// As [`Self::migrate`].
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError>;
-
-    /// Moves all of `range`, whole UM blocks, to a GPU, in the calls that `deepum_core::steps` lists, and returns when it is there.
-    ///
-    /// # Errors
-    /// As [`Self::migrate`].
-    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError>;
 
     /// Tells the driver about all of `range`, whole UM blocks.
     ///
@@ -217,7 +211,6 @@ impl Tools<'_> {
         let advise = |advice| self.mover.advise(range, advice).map_err(Failure::Advise);
         match step {
             Step::Leave => self.mover.leave(range).map_err(Failure::Move),
-            Step::Fetch => self.mover.fetch(range, device).map_err(Failure::Move),
             Step::ToHost => self.mover.migrate(range, Place::Host).map_err(Failure::Move),
             Step::ToDevice => self.mover.migrate(range, Place::Device(device)).map_err(Failure::Move),
             Step::Duplicate(on) => advise(Advice::Duplicate(on)),

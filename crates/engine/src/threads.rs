@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- | --- |
 //! | `deepum-fault` | gate | nudges; driver notices | looks → inbox | waits: the driver's queue is the buffer, and counts what it drops |
 //! | `deepum-correlate` | inbox | looks; records, progress, results | commands → desk | predictions drop and are counted (`deepum-core`) |
-//! | `deepum-migrate` | desk | batches onto the GPU, most urgent lane first | results → desk, then a nudge | never: one batch at a time |
+//! | `deepum-migrate`, `deepum-migrate2` | desk | batches onto the GPU, most urgent lane first | results → desk, then a nudge | never: one batch at a time |
 //! | `deepum-evict` | desk | the same off the GPU | the same | the same |
 //! | `deepum-give-up` | desk | contents that nobody needs | the same | the same |
 //! | `deepum-status` | socket | requests | status | refuses the client |
@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A token (see [`crate::pending`]) goes along every arrow, so the count of work is exact whatever happens. A panic in
-//! one of the first five ends the engine: everything closes, one line is said, the shim is told, and the program
+//! one of the first six ends the engine: everything closes, one line is said, the shim is told, and the program
 //! goes on as plain unified memory. The status thread stays, to say so; if it panics itself, only the status is gone, and so it is with
 //! the tables thread ([`crate::tables`]) and saving.
 //!
@@ -52,6 +52,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Looks that may wait for the correlate thread.
 const LOOKS: usize = 64;
+
+/// The thread of a hand.
+const fn name(hand: Hand) -> &'static str {
+    match hand {
+        Hand::GiveUp => "deepum-give-up",
+        Hand::Out => "deepum-evict",
+        Hand::In => "deepum-migrate",
+        Hand::In2 => "deepum-migrate2",
+    }
+}
 
 /// What the engine has beside what the shim gives it.
 pub struct Drivers {
@@ -171,7 +181,7 @@ impl Running {
         })
     }
 
-    /// An engine with its first five threads, which reads the ring by `reader`.
+    /// An engine with its first six threads, which reads the ring by `reader`.
     ///
     /// # Errors
     /// [`StartError`]; then none of them is left.
@@ -200,12 +210,10 @@ impl Running {
                 .and_then(|()| running.spawn("deepum-correlate", Self::correlate)),
         };
         let started = looks.and_then(|()| {
-            [("deepum-give-up", Hand::GiveUp), ("deepum-evict", Hand::Out), ("deepum-migrate", Hand::In)]
-                .into_iter()
-                .try_for_each(|(name, hand)| {
-                    let (mover, hand_outs) = (Arc::clone(&mover), Arc::clone(&hand_outs));
-                    running.spawn(name, move |running| running.migrate(hand, &*mover, &*hand_outs))
-                })
+            Hand::ALL.into_iter().try_for_each(|hand| {
+                let (mover, hand_outs) = (Arc::clone(&mover), Arc::clone(&hand_outs));
+                running.spawn(name(hand), move |running| running.migrate(hand, &*mover, &*hand_outs))
+            })
         });
         match started {
             Ok(()) => {

@@ -3,7 +3,7 @@
 //! Here meet what the core knows of leaving ([`Trial`]), the clock of this world, and the requests (`deepum-kmod-bridge`).
 //!
 //! Of what comes the driver writes a word ([`Semaphores`]), for which nobody holds the address space's lock. It tells nobody of such moves by itself, as it does where a call waits for
-//! them, so it is asked to once a batch, while there is something to wait for.
+//! them, so it is asked to when the word is written; meanwhile the other hand's blocks come.
 
 use crate::migrate::Mover;
 use crate::pace::{self, Clock};
@@ -12,10 +12,11 @@ use deepum_config::{Await, Leave};
 use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
 use deepum_kmod_bridge::{
-    Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, NoSemaphores, Semaphores, Stay, VaSpace, Word,
+    Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, NoSemaphores, Semaphores, Stay, VaSpace,
 };
 use deepum_protocol::ring::Ring;
 use deepum_protocol::status::Pace;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// See the module.
@@ -30,8 +31,10 @@ pub struct UvmMover {
     clock: Clock,
     /// How they leave unmapped, if the driver has that; asked at the first.
     stay: OnceLock<Result<Stay, String>>,
-    /// The words by which it is known that blocks have come; asked for at the first, and not any more once one was not written.
-    words: OnceLock<Mutex<Option<Semaphores>>>,
+    /// The words by which it is known that blocks have come; asked for at the first.
+    words: OnceLock<Option<Semaphores>>,
+    /// Whether one was not written: they are not relied on any more.
+    lost: AtomicBool,
     how: How,
     say: fn(&str),
 }
@@ -56,7 +59,8 @@ impl UvmMover {
             Leave::Measured => Trial::default(),
         };
         let (stay, words) = (OnceLock::new(), OnceLock::new());
-        Self { space, ring, trial: Mutex::new(trial), clock: Clock::of(pace), stay, words, how, say }
+        let lost = AtomicBool::new(false);
+        Self { space, ring, trial: Mutex::new(trial), clock: Clock::of(pace), stay, words, lost, how, say }
     }
 
     /// Nothing if it is not to leave unmapped.
@@ -88,14 +92,11 @@ impl UvmMover {
         }
     }
 
-    /// Onto a GPU by `call`, which says whether its words were written. Nothing if it is not by words that it is known.
-    fn with_words(
-        &self,
-        call: impl FnOnce(&VaSpace, &mut Semaphores) -> Result<bool, MigrateError>,
-    ) -> Option<Result<(), MigrateError>> {
+    /// Onto a GPU. Nothing if it is not by words that its end is known.
+    fn with_words(&self, range: AddrRange, to: DeviceId) -> Option<Result<(), MigrateError>> {
         let words = self.words.get_or_init(|| {
             let asked = (self.how.await_by == Await::Word).then(|| self.space.semaphores());
-            Mutex::new(asked.and_then(|words| match words {
+            asked.and_then(|words| match words {
                 Ok(words) => Some(words),
                 // That it is used with care was said.
                 Err(NoSemaphores::Unknown) => None,
@@ -103,13 +104,13 @@ impl UvmMover {
                     self.without_words(&why.to_string());
                     None
                 }
-            }))
+            })
         });
-        // One thread takes what comes.
-        let mut words = lock(words);
-        let moved = call(&self.space, words.as_mut()?);
-        if let Ok(false) = moved {
-            *words = None;
+        let words = words.as_ref().filter(|_| !self.lost.load(Ordering::Relaxed))?;
+        let moved = self.space.migrate_with(range, to, words, self.how.told, |word| self.clock.until(word));
+        if let Ok(false) = moved
+            && !self.lost.swap(true, Ordering::Relaxed)
+        {
             self.without_words("one was not written in time");
         }
         Some(moved.map(|_| ()))
@@ -124,23 +125,16 @@ impl UvmMover {
 
 impl Mover for UvmMover {
     fn migrate(&self, range: AddrRange, to: Place) -> Result<(), MigrateError> {
-        let (told, until) = (self.how.told, |word: Word<'_>| self.clock.until(word));
-        let placed = match to {
-            Place::Host => None,
-            Place::Device(gpu) => self.with_words(|space, words| space.place_with(range, gpu, words, told, until)),
-        };
-        placed.unwrap_or_else(|| self.space.migrate(range, to))
-    }
-    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
-        let (told, until) = (self.how.told, |word: Word<'_>| self.clock.until(word));
-        let fetched = self.with_words(|space, words| space.fetch_with(range, to, words, told, until));
-        fetched.unwrap_or_else(|| self.space.fetch(range, to))
+        match to {
+            Place::Host => self.space.migrate_home(range),
+            Place::Device(gpu) => self.with_words(range, gpu).unwrap_or_else(|| self.space.migrate(range, to)),
+        }
     }
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {
         let begun = self.clock.now();
         let left = self.leave_unmapped(range);
         let unmapped = left.is_some();
-        left.unwrap_or_else(|| self.space.migrate(range, Place::Host))?;
+        left.unwrap_or_else(|| self.space.migrate_home(range))?;
         if let Some(begun) = begun
             && let Some(now) = self.clock.now()
         {

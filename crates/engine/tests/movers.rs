@@ -7,7 +7,7 @@ use deepum_core::command::{Command, Why};
 use deepum_core::event::DiscardOutcome::{self, Done, Failed, HandedOut};
 use deepum_core::event::Event;
 use deepum_core::queues::{Hand, Lane};
-use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, Nanos, Place, UmBlock};
 use deepum_engine::desk::{Desk, Moved};
 use deepum_engine::migrate::{HandOuts, Mover, Said, Tools};
 use deepum_engine::work::Work;
@@ -164,9 +164,6 @@ impl Mover for Witness<'_> {
     fn migrate(&self, _: AddrRange, _: Place) -> Result<(), MigrateError> {
         panic!("nothing is to move")
     }
-    fn fetch(&self, _: AddrRange, _: DeviceId) -> Result<(), MigrateError> {
-        panic!("nothing is to come")
-    }
     fn leave(&self, _: AddrRange) -> Result<(), MigrateError> {
         panic!("nothing is to leave")
     }
@@ -215,9 +212,6 @@ impl Mover for Slower {
     fn leave(&self, _: AddrRange) -> Result<(), MigrateError> {
         self.call();
         Ok(())
-    }
-    fn fetch(&self, _: AddrRange, _: DeviceId) -> Result<(), MigrateError> {
-        unreachable!("nothing comes")
     }
     fn advise(&self, _: AddrRange, _: Advice) -> Result<(), AdviseError> {
         unreachable!("nothing has two copies")

@@ -59,15 +59,17 @@ fn train(world: &World, cycles: u64) -> (Vec<(AddrRange, Place)>, u32) {
         }
         world.progress[0].store(now, Ordering::Release);
         world.settle();
-        // The link gets four calls done while a launch runs.
-        for _ in 0..4 {
+        // The link gets eight calls done while a launch runs.
+        for _ in 0..8 {
             // What the driver does for a call it tells before the call returns.
-            match device.next() {
-                Some((range, Place::Device(_))) => range.blocks().for_each(|block| arrive(&mut resident, block)),
-                Some((range, Place::Host)) => resident.retain(|gone| !range.blocks().any(|block| block == *gone)),
-                None => {}
+            let Some((range, to)) = device.next() else { continue };
+            match to {
+                Place::Device(_) => range.blocks().for_each(|block| arrive(&mut resident, block)),
+                Place::Host => resident.retain(|gone| !range.blocks().any(|block| block == *gone)),
             }
-            device.release();
+            device.tell_next();
+            world.settle();
+            device.let_go((range, to));
             world.settle();
         }
     }
@@ -112,7 +114,7 @@ fn a_device_that_stands_still_sees_the_engine_settled_whatever_waits() {
         world.device.fault(n * 2 % 40, 1);
     }
     world.settle();
-    assert_eq!((world.running.pending(), world.device.held()), (1, 1));
+    assert_eq!((world.running.pending(), world.device.held()), (2, 2), "two hands have one block each");
     let waiting = status::of(&world.running).counters["waiting_fault"];
     assert!(waiting > 10, "{waiting} wait behind the one in hand");
     while world.device.release().is_some() {

@@ -67,6 +67,8 @@ pub struct PoolMemory {
 
 // SAFETY: plain memory of this value alone, read through atomics.
 unsafe impl Send for PoolMemory {}
+// SAFETY: likewise.
+unsafe impl Sync for PoolMemory {}
 
 impl PoolMemory {
     /// How many words.

@@ -224,13 +224,34 @@ fn a_copy_is_kept_for_a_rest_in_which_new_contents_come() {
         launch(&new.iter().map(|&at| (at, Does::Fills)).collect::<Vec<_>>());
         (3..launches).for_each(|_| launch(&[]));
         launch(&[(block, Does::Writes)]);
-        timeline.rests_again(block)
+        timeline.is_worth_a_copy(block)
     };
     assert_eq!(again(600, 80, Does::Reads), Some(None));
     assert_eq!(again(600, 80, Does::Uses), Some(Some(ExecId(0))), "it may write");
     assert_eq!(again(600, 80, Does::Writes), None, "it writes");
     assert_eq!(again(600, 40, Does::Reads), None, "the rest is short");
     assert_eq!(again(60, 80, Does::Reads), None, "there is little that is new");
+}
+
+#[test]
+fn what_nobody_writes_is_worth_a_copy() {
+    let worth = |uses: &[Does]| {
+        let mut timeline = Timeline::default();
+        for &does in uses {
+            let nth = timeline.push(ExecId(7));
+            timeline.add(nth, Handle::of(0), does);
+        }
+        timeline.is_worth_a_copy(Handle::of(0))
+    };
+    let [reads, uses, writes, fills] = [Does::Reads, Does::Uses, Does::Writes, Does::Fills];
+    assert_eq!(worth(&[reads, reads]), Some(None));
+    assert_eq!(worth(&[reads, uses]), Some(None), "what the second does is found out when it is the first");
+    assert_eq!(worth(&[uses, reads]), Some(Some(ExecId(7))), "it may write");
+    assert_eq!(worth(&[reads, reads, writes]), None, "it is written within the iteration");
+    assert_eq!(worth(&[reads, fills]), None, "what is in there is not needed again");
+    assert_eq!(worth(&[reads]), None, "it is not known to be needed again");
+    assert_eq!(worth(&[reads; 15]), Some(None));
+    assert_eq!(worth(&[reads; 16]), None, "it seldom leaves");
 }
 
 #[test]

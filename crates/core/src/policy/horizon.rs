@@ -41,6 +41,7 @@ use crate::horizon::ranks::{Class, NEVER, Ranks};
 use crate::horizon::timeline::{Does, STRIDE, Timeline, ordinal};
 use crate::known::Known;
 use crate::mix::Set;
+use crate::queues::BATCH;
 use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::{AddrRange, Bytes, ExecId, LaunchSeq};
 use crate::window::Issued;
@@ -51,11 +52,14 @@ const SOON: u64 = 16 * STRIDE;
 /// What is elsewhere is fetched so many launches ahead.
 const AHEAD: u64 = 4096 * STRIDE;
 
-/// Most blocks on their way onto the GPU, and off it: two calls of the mover at 32 MiB each (facts 4.1), so that the choice is made late.
+/// Most blocks on their way onto the GPU: two calls that are under way, and two that wait. Each takes a place from somebody who stays.
+const COMING: usize = 4 * BATCH as usize;
+
+/// Most blocks on their way off the GPU: a call under way, and one that waits, so that the choice is made late.
 const UNDER_WAY: usize = 32;
 
-/// Blocks kept free for what nobody expected, if that is no more than a sixteenth; and how many come together if they are not due.
-const SPARE: usize = 8;
+/// Blocks kept free for what nobody expected, if that is no more than a sixteenth; and how many come together if they are not due: a call's.
+const SPARE: usize = BATCH as usize;
 
 /// While so many launches beyond those issued are known, the program is no more launches and copies ahead of the GPU.
 const LEAD: u64 = 16;
@@ -317,7 +321,7 @@ impl Policy for Horizon {
         if known.behind.is_some() {
             return false;
         }
-        self.timeline.plan.places = room::signed(known.fits.saturating_sub(Self::spare(known) + UNDER_WAY));
+        self.timeline.plan.places = room::signed(known.fits.saturating_sub(Self::spare(known) + COMING));
         if std::mem::take(&mut self.moved) {
             self.make_room(known, out);
             self.own(known, out);

@@ -47,15 +47,6 @@ impl Lane {
             Self::Fault | Self::Keep | Self::Predicted => Direction::In,
         }
     }
-
-    /// Who serves it.
-    pub const fn hand(self) -> Hand {
-        match self {
-            Self::Discard => Hand::GiveUp,
-            Self::Drop | Self::Evict | Self::Save => Hand::Out,
-            Self::Fault | Self::Keep | Self::Predicted => Hand::In,
-        }
-    }
 }
 
 /// Which way blocks move: each has a copy engine and half of the link.
@@ -84,27 +75,29 @@ pub enum Hand {
     GiveUp,
     /// Off the GPU.
     Out,
+    /// Onto the GPU, likewise, while the other one waits for its batch to come.
+    In2,
     /// Onto the GPU.
     In,
 }
 
 impl Hand {
-    /// All of them; what they are given at one instant is carried out in this order.
-    pub const ALL: [Self; 3] = [Self::GiveUp, Self::Out, Self::In];
+    /// All of them. Where several may take something, the last of these does so first.
+    pub const ALL: [Self; 4] = [Self::GiveUp, Self::Out, Self::In2, Self::In];
 
     /// Its lanes, in the order they are served unless predicted fetches are late ([`super::Queues`]).
     pub const fn lanes(self) -> &'static [Lane] {
         match self {
             Self::GiveUp => &[Lane::Discard],
             Self::Out => &[Lane::Drop, Lane::Evict, Lane::Save],
-            Self::In => &[Lane::Fault, Lane::Keep, Lane::Predicted],
+            Self::In | Self::In2 => &[Lane::Fault, Lane::Keep, Lane::Predicted],
         }
     }
     /// Which way it moves blocks.
     pub const fn direction(self) -> Direction {
         match self {
             Self::GiveUp | Self::Out => Direction::Out,
-            Self::In => Direction::In,
+            Self::In | Self::In2 => Direction::In,
         }
     }
 }
@@ -120,8 +113,6 @@ pub struct Batch {
     pub first: UmBlock,
     /// How many from there; at least 1.
     pub count: u32,
-    /// Whether nothing that is fetched has contents.
-    pub is_empty: bool,
 }
 
 impl Batch {

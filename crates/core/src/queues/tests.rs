@@ -186,6 +186,20 @@ fn predicted_fetches_wait_for_room_and_nothing_else_does() {
 }
 
 #[test]
+fn two_hands_bring_what_waits_in_one_lane() {
+    let mut queues = Queues::default();
+    push_all(&mut queues, &[1, 2, 3, 4, 5, 6].map(|n| predicted(n, 1)));
+    let next = |queues: &mut Queues, hand| queues.pop_batch(hand, BATCH).map(|b| (b.lane, b.first.0, b.count));
+    assert_eq!(next(&mut queues, Hand::In), Some((Lane::Predicted, 1, 4)));
+    assert_eq!(next(&mut queues, Hand::In2), Some((Lane::Predicted, 5, 2)));
+    assert_eq!([queues.push(predicted(2, 1)), queues.push(predicted(6, 1))], [Pushed::Known; 2], "they come");
+    queues.set_room(7);
+    push_all(&mut queues, &[predicted(10, 1), predicted(12, 1), fault(5)]);
+    assert_eq!(next(&mut queues, Hand::In), Some((Lane::Predicted, 10, 1)), "six of the seven come");
+    assert_eq!(next(&mut queues, Hand::In2), None);
+}
+
+#[test]
 fn what_the_gpu_stands_before_goes_before_touches() {
     let keep = |n| Command::Fetch { block: UmBlock(n), why: Why::Keep };
     let new = |n, by| Command::Fetch { block: UmBlock(n), why: Why::Populate { by: LaunchSeq(by) } };
@@ -195,50 +209,6 @@ fn what_the_gpu_stands_before_goes_before_touches() {
     use Lane::{Fault, Keep, Predicted};
     let expected = [(Fault, 40, 1), (Predicted, 20, 1), (Keep, 10, 1), (Predicted, 1, 1), (Predicted, 30, 1)];
     assert_eq!(all(&mut queues, 16), expected);
-}
-
-#[test]
-fn the_way_in_stands_still_for_a_drop_unless_the_gpu_waits_for_a_fault() {
-    let mut queues = Queues::default();
-    push_all(&mut queues, &[1, 2, 3].map(|n| predicted(n, 1)));
-    assert_eq!(first(&mut queues, Hand::In), Some((Lane::Predicted, 1, 3)));
-    push_all(&mut queues, &[21, 22, 23, 24, 25, 26].map(evict));
-    push_all(&mut queues, &[31, 33, 35].map(|n| predicted(n, 2)));
-    for block in [41, 42].map(UmBlock) {
-        queues.push_about(Command::Evict { block }, true);
-    }
-    assert_eq!(first(&mut queues, Hand::Out), Some((Lane::Evict, 21, 4)), "until the way in is free, and few");
-    assert_eq!(first(&mut queues, Hand::In), None);
-    assert_eq!(first(&mut queues, Hand::Out), Some((Lane::Drop, 41, 2)));
-    assert_eq!(first(&mut queues, Hand::In), None);
-    push_all(&mut queues, &[fault(50)]);
-    assert_eq!(first(&mut queues, Hand::In), Some((Lane::Fault, 50, 1)));
-    assert_eq!(first(&mut queues, Hand::Out), Some((Lane::Evict, 25, 2)));
-    assert_eq!(first(&mut queues, Hand::In), Some((Lane::Predicted, 31, 1)));
-}
-
-#[test]
-fn what_is_believed_to_be_there_is_asked_for_by_a_call_that_waits() {
-    let mut queues = Queues::default();
-    let kept = Command::Fetch { block: UmBlock(1), why: Why::Keep };
-    let fetch = [Step::Fetch];
-    for (command, steps) in [(fault(1), fetch), (predicted(1, 1), fetch), (kept, [Step::ToDevice])] {
-        queues.push(command);
-        assert_eq!(queues.pop_batch(Hand::In, 16).unwrap().steps(), steps);
-        queues.done(Hand::In);
-    }
-    let populate = |n| Command::Fetch { block: UmBlock(n), why: Why::Populate { by: LaunchSeq(1) } };
-    for (commands, step) in [
-        ([predicted(1, 1), predicted(2, 1)], Step::Fetch),
-        ([predicted(1, 1), populate(2)], Step::Fetch),
-        ([populate(1), populate(2)], Step::ToDevice),
-        ([fault(1), fault(2)], Step::Fetch),
-    ] {
-        push_all(&mut queues, &commands);
-        let batch = queues.pop_batch(Hand::In, 16).unwrap();
-        assert_eq!((batch.count, batch.steps()), (2, &[step][..]));
-        queues.done(Hand::In);
-    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::collections::HashSet;
 
 use deepum_core::engine::{Config, Engine};
 use deepum_core::event::{DiscardOutcome, Event, Fault, Launch, Migration, MigrationCause};
-use deepum_core::queues::{Batch, Hand, Lane, Queues};
+use deepum_core::queues::{BATCH, Batch, Direction, Hand, Lane, Queues};
 use deepum_core::units::{
     AddrRange, Bytes, DevAddr, DeviceId, KernelId, LaunchKey, LaunchSeq, Nanos, Place, StreamSlot, UmBlock,
 };
@@ -232,8 +232,8 @@ impl World {
             let first = Hand::ALL.into_iter().filter(|&way| !idle[way as usize]);
             let Some(way) = first.min_by_key(|&way| self.mover_free[way as usize]) else { return };
             let at = way as usize;
-            let urgent = way == Hand::In && self.queues.waiting(Lane::Fault) > 0;
-            let batch = if self.mover_free[at] < self.now || urgent { self.queues.pop_batch(way, 16) } else { None };
+            let urgent = way.direction() == Direction::In && self.queues.waiting(Lane::Fault) > 0;
+            let batch = if self.mover_free[at] < self.now || urgent { self.queues.pop_batch(way, BATCH) } else { None };
             let Some(batch) = batch else {
                 idle[at] = true;
                 continue;

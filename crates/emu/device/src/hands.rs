@@ -1,4 +1,4 @@
-//! The engine's moving threads inside the device: one *hand* for each direction, and one that gives contents up.
+//! The engine's moving threads inside the device. A command belongs to a *hand*: out, in, or giving contents up.
 //!
 //! Problem: several threads of the engine command the device while it stands still for them. Which of them gets the device's lock
 //! first is chance, and what a fetch evicts depends on whether an eviction came before it.
@@ -21,6 +21,7 @@
 //! engine takes over, nobody is held. One thread too many or too few would be counted for ever, and the device would wait for it.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use deepum_core::units::{AddrRange, DevAddr, Nanos, Place};
 use deepum_model::{Advice, Group, Migrated};
@@ -64,8 +65,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// Whose it is. What the thread inwards tells of policies, or sends home first, counts as outwards: it then waits for its own reaction time
-    /// once more.
+    /// Whose it is. What a thread inwards tells of policies, or sends home first, counts as outwards.
     #[must_use]
     pub const fn hand(self) -> Hand {
         match self {
@@ -98,10 +98,13 @@ impl Order {
 pub struct Ticket {
     /// When it is let go.
     pub at: Nanos,
-    /// Whose command: of two that end at one instant, *out* is let go first. Which arrived first is chance.
+    /// Whose command: of those that end at one instant, *out* is let go first. Which arrived first is chance.
     pub hand: Hand,
+    /// And then by where it begins.
+    start: DevAddr,
     /// Order of arrival.
     pub number: u64,
+    thread: Thread,
     /// Whether notices of moves are put before it goes.
     pub drains: bool,
     outcome: Outcome,
@@ -122,9 +125,24 @@ impl From<Migrated> for Outcome {
     }
 }
 
+/// A thread of the engine, or one that stands in for it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Thread(u64);
+
+impl Thread {
+    /// The one that is running.
+    fn this() -> Self {
+        static THREADS: AtomicU64 = AtomicU64::new(0);
+        thread_local!(static NUMBER: u64 = THREADS.fetch_add(1, Ordering::Relaxed));
+        // One that is ending is awake no more.
+        Self(NUMBER.try_with(|number| *number).unwrap_or(u64::MAX))
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     order: Order,
+    thread: Thread,
     number: u64,
 }
 
@@ -137,8 +155,8 @@ pub struct Hands {
     answers: BTreeMap<u64, CuResult<Outcome>>,
     /// Threads to be let go, soonest last.
     tickets: Vec<Ticket>,
-    /// By hand, the instant at which it was last let go: it is awake then, and reacts at once.
-    let_go: [Option<Nanos>; 3],
+    /// By thread, the instant at which it was last let go: it is awake then, and reacts at once.
+    let_go: BTreeMap<Thread, Nanos>,
     /// When all is over that was given up.
     given_up: Nanos,
     numbers: u64,
@@ -193,7 +211,7 @@ impl State {
     /// Begins a command of the engine: either its outcome, or nothing yet and a ticket.
     fn begin(&mut self, asked: Asked, machine: &Machine) -> Option<CuResult<Outcome>> {
         let (now, hand) = (self.now, asked.order.hand());
-        let awake = self.hands.let_go[hand as usize] == Some(now);
+        let awake = self.hands.let_go.get(&asked.thread) == Some(&now);
         let mut start = if awake { now } else { now + machine.profile.engine_reaction };
         if hand == Hand::GiveUp {
             start = start.max(self.hands.given_up);
@@ -211,12 +229,13 @@ impl State {
         let outcome = Outcome::from(moved);
         let returned = asked.order.returns(moved);
         if matches!(asked.order, Order::Discard(..)) {
-            self.hands.let_go[hand as usize] = Some(now);
+            self.hands.let_go.insert(asked.thread, now);
             self.hands.given_up = returned;
             return Some(Ok(outcome));
         }
         let drains = asked.order.drains();
-        let ticket = Ticket { at: returned, number: asked.number, hand, drains, outcome };
+        let (start, thread, number) = (asked.order.start(), asked.thread, asked.number);
+        let ticket = Ticket { at: returned, hand, start, number, thread, drains, outcome };
         let place = self.hands.tickets.partition_point(|t| *t > ticket);
         self.hands.tickets.insert(place, ticket);
         None
@@ -246,7 +265,7 @@ impl State {
     pub(crate) fn release(&mut self, ticket: Ticket, machine: &Machine) {
         let Some(at) = self.hands.tickets.iter().position(|t| *t == ticket) else { return };
         self.hands.tickets.remove(at);
-        self.hands.let_go[ticket.hand as usize] = Some(self.now);
+        self.hands.let_go.insert(ticket.thread, self.now);
         self.answer(ticket.number, Ok(ticket.outcome), machine);
     }
 
@@ -277,7 +296,7 @@ impl Machine {
         }
         state.hands.numbers += 1;
         let number = state.hands.numbers;
-        state.hands.asked.push(Asked { order, number });
+        state.hands.asked.push(Asked { order, thread: Thread::this(), number });
         self.pace.hold(1);
         loop {
             if let Some(outcome) = state.hands.answers.remove(&number) {

@@ -140,7 +140,7 @@ fn copies(seed: u64, fails: Option<u64>) -> Option<usize> {
             queues.push_about(command, random.below(2) == 0);
         }
         while random.below(8) > 0 {
-            let hand = Hand::ALL[at_index(random.below(3))];
+            let hand = Hand::ALL[at_index(random.below(4))];
             let Some(batch) = queues.pop_batch(hand, 4) else { continue };
             let mut ok = true;
             for &step in batch.steps() {
@@ -150,7 +150,7 @@ fn copies(seed: u64, fails: Option<u64>) -> Option<usize> {
                     match step {
                         Step::Leave => leave(m, batch.range()),
                         Step::ToHost => m.migrate(batch.range(), Place::Host, true),
-                        Step::Fetch | Step::ToDevice => m.migrate(batch.range(), Place::Device(GPU), true),
+                        Step::ToDevice => m.migrate(batch.range(), Place::Device(GPU), true),
                         Step::Duplicate(on) => m.advise(batch.range(), Advice::Duplicate(on)),
                         Step::Prefer(on) => m.advise(batch.range(), Advice::Prefer(on.then_some(Place::Device(GPU)))),
                         Step::Access(on) => m.advise(batch.range(), Advice::AccessedBy(GPU, on)),

@@ -22,7 +22,7 @@ use deepum_protocol::gate::Gates;
 use deepum_protocol::page::{Page, WORDS};
 use deepum_protocol::ring::{HEADER_WORDS, Record, Ring};
 use deepum_protocol::status::Pace;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -65,14 +65,15 @@ struct State {
     notices: VecDeque<Notice>,
     /// Onto the GPU, and off it.
     calls: [Vec<(AddrRange, Place)>; 2],
-    standing: [Option<(AddrRange, Place)>; 2],
+    /// Those whose calls we hold: onto the GPU first, then by where they begin.
+    standing: BTreeMap<(usize, DevAddr), (AddrRange, Place)>,
     discards: Vec<AddrRange>,
     advice: Vec<(AddrRange, Advice)>,
     broken: Option<QueueBroken>,
-    lost: bool,
+    lost: Option<AddrRange>,
 }
 
-/// Which of the two threads asks.
+/// Which way.
 fn hand(to: Place) -> usize {
     usize::from(to == Place::Host)
 }
@@ -99,7 +100,7 @@ impl Device {
         self.state.lock().unwrap().broken = Some(QueueBroken::Index { index: 9, capacity: 8 });
     }
 
-    /// Those onto the GPU first: the order between the two threads is nobody's.
+    /// Those onto the GPU first: the order between threads is nobody's. Of those that we hold, in the order in which they were let go.
     pub fn calls(&self) -> Vec<(AddrRange, Place)> {
         self.state.lock().unwrap().calls.concat()
     }
@@ -112,32 +113,44 @@ impl Device {
         !self.state.lock().unwrap().notices.is_empty()
     }
 
-    /// The call that [`Self::release`] would let go.
+    /// The call that is let go next.
     pub fn next(&self) -> Option<(AddrRange, Place)> {
-        let state = self.state.lock().unwrap();
-        let [inwards, outwards] = state.standing;
-        inwards.or(outwards)
+        self.state.lock().unwrap().standing.values().next().copied()
     }
 
-    /// Lets a thread we hold go on, that onto the GPU first: its bytes have arrived. Says what it moved.
-    pub fn release(&self) -> Option<(AddrRange, Place)> {
+    /// Tells what the call moved that is let go next, and gives it: the driver does so before that returns.
+    pub fn tell_next(&self) -> Option<(AddrRange, Place)> {
         let mut state = self.state.lock().unwrap();
-        let [inwards, outwards] = &mut state.standing;
-        let (range, to) = inwards.take().or_else(|| outwards.take())?;
+        let &(range, to) = state.standing.values().next()?;
         for block in range.blocks() {
             let (from, to) = if to == Place::Host { (Place::Device(GPU), to) } else { (Place::Host, to) };
             let piece = Migration { block, bytes: UmBlock::SIZE, from, to, cause: MigrationCause::User, at: Nanos(1) };
             state.notices.push_back(Notice { device: Some(GPU), event: Event::Migrated(piece) });
         }
-        // Before it wakes: from here on it is the engine's again.
-        self.held.fetch_sub(1, Ordering::Release);
-        self.bell.notify_all();
         Some((range, to))
     }
 
-    /// What is held, onto the GPU and off it.
+    /// Lets the thread go on that stands in this call.
+    pub fn let_go(&self, (range, to): (AddrRange, Place)) {
+        let mut state = self.state.lock().unwrap();
+        state.standing.remove(&(hand(to), range.start)).expect("it stands there");
+        state.calls[hand(to)].push((range, to));
+        // Before it wakes: from here on it is the engine's again.
+        self.held.fetch_sub(1, Ordering::Release);
+        self.bell.notify_all();
+    }
+
+    /// Lets a thread we hold go on, that onto the GPU first: its bytes have arrived. Says what it moved.
+    pub fn release(&self) -> Option<(AddrRange, Place)> {
+        let call = self.tell_next()?;
+        self.let_go(call);
+        Some(call)
+    }
+
+    /// What is held, the first of each way: onto the GPU and off it.
     pub fn standing(&self) -> [Option<(AddrRange, Place)>; 2] {
-        self.state.lock().unwrap().standing
+        let state = self.state.lock().unwrap();
+        [0, 1].map(|way| state.standing.iter().find(|((other, _), _)| *other == way).map(|(_, &call)| call))
     }
 
     pub fn advice(&self) -> Vec<(AddrRange, Advice)> {
@@ -148,10 +161,12 @@ impl Device {
         self.state.lock().unwrap().discards.clone()
     }
 
-    /// Lets the thread onto the GPU, which we hold, go on: the driver says that it could not move.
+    /// Lets a thread onto the GPU, which we hold, go on: the driver says that it could not move.
     pub fn lose(&self) {
         let mut state = self.state.lock().unwrap();
-        state.lost = state.standing[0].take().is_some();
+        let call = state.standing.pop_first().map(|(_, call)| call);
+        state.calls[0].extend(call);
+        state.lost = call.map(|(range, _)| range);
         self.held.fetch_sub(1, Ordering::Release);
         self.bell.notify_all();
     }
@@ -186,25 +201,26 @@ impl Mover for Hands {
         let device = &self.0;
         assert!(!device.panics.load(Ordering::Relaxed), "planted panic");
         let mut state = device.state.lock().unwrap();
-        state.calls[hand(to)].push((range, to));
+        let holds = device.holds.load(Ordering::Relaxed);
+        if !holds {
+            state.calls[hand(to)].push((range, to));
+        }
         if device.fails.load(Ordering::Relaxed) {
             return Err(MigrateError { range, to, why: MigrateFailure::NoMemory });
         }
-        if device.holds.load(Ordering::Relaxed) {
-            state.standing[hand(to)] = Some((range, to));
+        if holds {
+            let key = (hand(to), range.start);
+            state.standing.insert(key, (range, to));
             device.held.fetch_add(1, Ordering::Release);
-            while state.standing[hand(to)].is_some() {
+            while state.standing.contains_key(&key) {
                 state = device.bell.wait(state).unwrap();
             }
-            if to != Place::Host && std::mem::take(&mut state.lost) {
+            if to != Place::Host && state.lost == Some(range) {
+                state.lost = None;
                 return Err(MigrateError { range, to, why: MigrateFailure::NoMemory });
             }
         }
         Ok(())
-    }
-
-    fn fetch(&self, range: AddrRange, to: DeviceId) -> Result<(), MigrateError> {
-        self.migrate(range, Place::Device(to))
     }
 
     fn leave(&self, range: AddrRange) -> Result<(), MigrateError> {

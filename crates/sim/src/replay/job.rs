@@ -6,7 +6,7 @@ use super::ReplayError;
 use super::mind::GPU;
 use deepum_core::event::DiscardOutcome;
 use deepum_core::queues::{Batch, Lane};
-use deepum_core::steps::{By, Comes, Step, comes};
+use deepum_core::steps::Step;
 use deepum_core::units::{AddrRange, Nanos, Place, UmBlock};
 use deepum_model::{Advice, Group, ModelError, UnifiedMemory};
 use std::collections::VecDeque;
@@ -17,8 +17,8 @@ pub(super) struct Job {
     pub(super) batch: Batch,
     /// The calls that are still to be made.
     calls: VecDeque<Asked>,
-    /// What was begun, and when it is there.
-    under_way: VecDeque<(AddrRange, Nanos)>,
+    /// When what was begun last is there.
+    there: Nanos,
     stay: Group,
     /// Whether what leaves does so unmapped, and when that began.
     pub(super) unmapped: bool,
@@ -34,11 +34,11 @@ pub(super) struct Job {
 /// A call of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Call {
-    /// `UVM_MIGRATE` to the host, which waits.
+    /// `UVM_MIGRATE` to the host, by a call that does not wait: it returns when the host has mapped what arrived.
     Home,
     /// Onto the GPU, by one that does not wait, and whose word will be written.
     Begin,
-    /// Until the words are written of what was begun of it: no call.
+    /// Until it is: no call.
     Await,
     /// Has the driver tell of moves that are over.
     Flush,
@@ -66,16 +66,6 @@ fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
         Step::Leave if unmapped => {
             whole(&[Call::Advise(Advice::Prefer(Some(Place::Host))), Call::Stay, Call::Advise(Advice::Prefer(None))])
         }
-        Step::Fetch => comes(blocks, By::Word)
-            .map(|comes| match comes {
-                Comes::Begin(range) => (range, [None, Some(Call::Begin)]),
-                // While the last of it comes.
-                Comes::Await(range) => {
-                    (range, [(range.end() == blocks.end()).then_some(Call::Flush), Some(Call::Await)])
-                }
-            })
-            .flat_map(|(range, calls)| calls.into_iter().flatten().map(move |call| Asked { call, range, step, blocks }))
-            .collect(),
         Step::Leave | Step::ToHost => whole(&[Call::Home]),
         Step::ToDevice => whole(&[Call::Begin, Call::Await, Call::Flush]),
         Step::Duplicate(on) => advise(Advice::Duplicate(on)),
@@ -89,8 +79,8 @@ impl Job {
     pub(super) fn new(batch: Batch, stay: Group, unmapped: bool, begun: Nanos) -> Self {
         let calls = batch.steps().iter().flat_map(|&step| calls(step, batch.range(), unmapped)).collect();
         let moved = batch.blocks().map(|block| (block, true)).collect();
-        let (under_way, given_up) = (VecDeque::new(), Vec::new());
-        Self { batch, calls, under_way, stay, unmapped, begun, done: begun, moved, given_up }
+        let (there, given_up) = (begun, Vec::new());
+        Self { batch, calls, there, stay, unmapped, begun, done: begun, moved, given_up }
     }
 
     /// One that gave up, whose call returns then.
@@ -136,18 +126,12 @@ impl Job {
     fn call(&mut self, asked: Asked, memory: &mut UnifiedMemory) -> Result<Option<Nanos>, ReplayError> {
         let Asked { call, range, .. } = asked;
         let done = match call {
-            Call::Home => memory.migrate(range, Place::Host, self.done).map(|migrated| migrated.done),
+            Call::Home => memory.begin(range, Place::Host, self.done).map(|begun| begun.ordered),
             Call::Begin => memory.begin(range, Place::Device(GPU), self.done).map(|begun| {
-                self.under_way.push_back((range, begun.done));
+                self.there = begun.done;
                 begun.ordered
             }),
-            Call::Await => {
-                let mut there = self.done;
-                while let Some((_, at)) = self.under_way.pop_front_if(|(begun, _)| begun.start < range.end()) {
-                    there = there.max(at);
-                }
-                Ok(there)
-            }
+            Call::Await => Ok(self.done.max(self.there)),
             Call::Flush => Ok(self.done + memory.profile().flush_cost),
             Call::Advise(advice) => memory.advise(range, advice, self.done),
             Call::Stay => memory.join(range, self.stay, self.done).map(|migrated| migrated.done),

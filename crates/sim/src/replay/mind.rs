@@ -1,6 +1,6 @@
 //! Who thinks in a replay: the real core or a plan that is carried out, its queues, and the hands that move.
 //!
-//! As in the programs we are loaded into (`crates/engine`): one hand for each direction and one that gives up, a batch at a time, and nothing learns of a
+//! As in the programs we are loaded into (`crates/engine`): one hand off the GPU, two onto it and one that gives up, a batch at a time, and nothing learns of a
 //! migration after the call that made it returned. But there are no threads: what the engine does takes no time of its own, except that a hand that
 //! was idle begins the device profile's reaction time later. What is carried out at one instant goes outwards before inwards.
 //!
@@ -226,30 +226,34 @@ impl<T: Thinks> Mind<T> {
             let free = usize::try_from(memory.room_on_device(GPU)).unwrap_or(usize::MAX);
             self.thinking(|thinks, out, queues| thinks.hand_over(out, queues, free));
             // What comes is taken first, as by the engine, and carried out last.
-            let mut batches = Hand::ALL;
-            batches.reverse();
-            let batches = batches.map(|hand| {
-                let idle = self.hands[hand as usize].job.is_none();
-                if idle { self.queues.pop_batch(hand, BATCH) } else { None }
-            });
-            if batches.iter().all(Option::is_none) {
+            let mut batches = Hand::ALL.map(|hand| (hand, None));
+            for (hand, batch) in batches.iter_mut().rev() {
+                if self.hands[*hand as usize].job.is_none() {
+                    *batch = self.queues.pop_batch(*hand, BATCH);
+                }
+            }
+            if batches.iter().all(|(_, batch)| batch.is_none()) {
                 let moving = self.hands.iter().any(|hand| hand.job.is_some());
                 return Ok(self.thinking(|thinks, _, _| thinks.gate(moving)));
             }
-            for batch in batches.into_iter().rev().flatten() {
-                self.begin(batch, memory, now, finished)?;
+            // Of the two that come the one that was taken first.
+            let [give_up, out, second, first] = batches;
+            for (hand, batch) in [give_up, out, first, second] {
+                if let Some(batch) = batch {
+                    self.begin(hand, batch, memory, now, finished)?;
+                }
             }
         }
     }
 
     fn begin(
         &mut self,
+        hand: Hand,
         batch: Batch,
         memory: &mut UnifiedMemory,
         now: Nanos,
         finished: LaunchSeq,
     ) -> Result<(), ReplayError> {
-        let hand = batch.lane.hand();
         let awake = self.hands[hand as usize].let_go == Some(now);
         let start = if awake { now } else { now + memory.profile().engine_reaction };
         if batch.lane == Lane::Discard {

@@ -10,6 +10,9 @@ use crate::units::ExecId;
 const SHORT: Ordinal = 64;
 const BURST: i32 = 512;
 
+/// Who is used more often than that in an iteration is not asked whether anybody writes it: it seldom leaves.
+const LOOKED: usize = 16;
+
 impl Timeline {
     /// Whether a block is to leave before it is used next, as planned. One that is filled anew then is not: what is in there may be given up before.
     pub fn leaves(&self, at: Handle) -> bool {
@@ -56,15 +59,28 @@ impl Timeline {
         None
     }
 
-    /// Whether a block, once it has come back for its next use, rests again while so many new contents come that somebody must leave for them: with a copy on the host it can at
-    /// once, if that use only reads it. Answers who uses it then, if that is not known.
-    pub fn rests_again(&mut self, at: Handle) -> Option<Option<ExecId>> {
+    /// Whether a copy on the host is worth having for a block that leaves: it is only read as far as is foreseen, or, once it has come back to be read, rests again while so many new contents
+    /// come that somebody must leave for them. Then it can leave at once. Answers who uses it next, if what that does is not known.
+    pub fn is_worth_a_copy(&mut self, at: Handle) -> Option<Option<ExecId>> {
         let first =
             self.uses.get(self.first(at) as usize).filter(|first| first.does <= Does::Reads && first.exec != NIL)?;
         let next = self.uses.get(first.after as usize).filter(|next| next.does != Does::Fills)?;
         let (front, back, until) = (ordinal(self.front()), ordinal(first.point), ordinal(next.point));
         let mut highest = |last| self.births.highest_within(front, back, last);
         let rests = until >= back + SHORT && highest(until) > highest(back) + BURST;
-        rests.then(|| (first.does == Does::Uses).then_some(ExecId(first.exec)))
+        (rests || self.is_constant(at)).then(|| (first.does == Does::Uses).then_some(ExecId(first.exec)))
+    }
+
+    /// Whether nobody is known to write it, as far as is foreseen: weights of a model that answers, or of which only adapters are trained.
+    fn is_constant(&self, at: Handle) -> bool {
+        let mut id = self.first(at);
+        for _ in 0..LOOKED {
+            match self.uses.get(id as usize) {
+                None => return true,
+                Some(&Use { does, exec, .. }) if does > Does::Reads || exec == NIL => return false,
+                Some(&Use { after, .. }) => id = after,
+            }
+        }
+        false
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! What comes alone takes a call of its own, so what is not due waits until several can come. Now and then a block is left out, to see whether it is used at all (`doubt`).
 
-use super::{AHEAD, HEAVY, Horizon, SOON, UNDER_WAY};
+use super::{AHEAD, COMING, HEAVY, Horizon, SOON};
 use crate::command::{Command, Commands, Why};
 use crate::copies;
 use crate::horizon::ranks::Class;
@@ -13,13 +13,13 @@ use crate::residency::{Ask, Block, Handle, Ticket};
 impl Horizon {
     /// Asks for what has room.
     pub(super) fn fetch(&mut self, known: &mut Known, out: &mut Commands) {
-        if known.residency.blocks_coming() > UNDER_WAY / 2 {
+        if known.residency.blocks_coming() > COMING / 2 {
             return;
         }
         let front = self.timeline.front().0;
         // What comes alone takes a call of its own.
         let mut bunch = Self::spare(known);
-        while known.residency.blocks_coming() < UNDER_WAY {
+        while known.residency.blocks_coming() < COMING {
             let residency = &known.residency;
             let free = known.fits.saturating_sub(residency.blocks_on_device() + residency.blocks_coming());
             let Some((ticket, at)) = self.next_wanted() else { return };

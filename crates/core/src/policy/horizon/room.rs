@@ -12,7 +12,6 @@ use crate::horizon::ranks::{Class, NEVER};
 use crate::horizon::timeline::{Does, STRIDE, ordinal};
 use crate::invalidate::{self, Invalidate};
 use crate::known::Known;
-use crate::queues::BATCH;
 use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::UmBlock;
 use std::ops::Range;
@@ -30,7 +29,7 @@ const QUICKLY: usize = 4 * UNDER_WAY;
 const GIVEN_UP: usize = 8 * UNDER_WAY;
 
 /// Who lies beside one that leaves goes along, in one call, though others that stay may be needed a little later: as many as are lacking, but these at least and at most, and needed sooner by no more than a quarter.
-const CALL: usize = BATCH as usize;
+const CALL: usize = 16;
 const TOGETHER: usize = 2 * CALL;
 const NEAR: Ordinal = 4;
 
@@ -147,8 +146,8 @@ impl Horizon {
         let Block { block, saved, .. } = *known.residency.get(at);
         // Who was saved to see whether it is written comes back with its copy, or nothing is seen.
         let is_tried = saved && self.timeline.next_use(at).is_some_and(|(_, does)| does == Does::Uses);
-        let rests = self.timeline.rests_again(at).filter(|_| known.saving);
-        let keeps = is_tried || rests.is_some_and(|doubtful| doubtful.is_none_or(|exec| self.may_try(exec, block)));
+        let worth = self.timeline.is_worth_a_copy(at).filter(|_| known.saving);
+        let keeps = is_tried || worth.is_some_and(|doubtful| doubtful.is_none_or(|exec| self.may_try(exec, block)));
         if !(keeps && copies::drop_copy(at, known, out)) {
             evict::leave(at, Ask::PreEvict, known, out);
         }

@@ -31,7 +31,7 @@ use std::sync::{Arc, Once};
 use std::time::Duration;
 use std::{mem, ptr, thread};
 
-/// Most lines at once; more are hung up on. An engine has five threads that make requests.
+/// Most lines at once; more are hung up on. An engine has six threads that make requests.
 const LINES: usize = 256;
 
 thread_local!(static SERVES: Cell<bool> = const { Cell::new(false) });
