@@ -11,7 +11,7 @@ const SHORT: Ordinal = 64;
 const BURST: i32 = 512;
 
 /// Who is used more often than that in an iteration is not asked whether anybody writes it: it seldom leaves.
-const LOOKED: usize = 16;
+const LOOKED: usize = 64;
 
 impl Timeline {
     /// Whether a block is to leave before it is used next, as planned. One that is filled anew then is not: what is in there may be given up before.
@@ -60,27 +60,34 @@ impl Timeline {
     }
 
     /// Whether a copy on the host is worth having for a block that leaves: it is only read as far as is foreseen, or, once it has come back to be read, rests again while so many new contents
-    /// come that somebody must leave for them. Then it can leave at once. Answers who uses it next, if what that does is not known.
+    /// come that somebody must leave for them. Then it can leave at once. Answers the first of those uses of which it is not known that they only read.
     pub fn is_worth_a_copy(&mut self, at: Handle) -> Option<Option<ExecId>> {
+        self.rests_again(at).or_else(|| self.is_constant(at))
+    }
+
+    fn rests_again(&mut self, at: Handle) -> Option<Option<ExecId>> {
         let first =
             self.uses.get(self.first(at) as usize).filter(|first| first.does <= Does::Reads && first.exec != NIL)?;
         let next = self.uses.get(first.after as usize).filter(|next| next.does != Does::Fills)?;
         let (front, back, until) = (ordinal(self.front()), ordinal(first.point), ordinal(next.point));
         let mut highest = |last| self.births.highest_within(front, back, last);
         let rests = until >= back + SHORT && highest(until) > highest(back) + BURST;
-        (rests || self.is_constant(at)).then(|| (first.does == Does::Uses).then_some(ExecId(first.exec)))
+        rests.then(|| (first.does == Does::Uses).then_some(ExecId(first.exec)))
     }
 
-    /// Whether nobody is known to write it, as far as is foreseen: weights of a model that answers, or of which only adapters are trained.
-    fn is_constant(&self, at: Handle) -> bool {
-        let mut id = self.first(at);
-        for _ in 0..LOOKED {
+    /// Weights of a model that answers, or of which only adapters are trained: used twice at least, and never written.
+    fn is_constant(&self, at: Handle) -> Option<Option<ExecId>> {
+        let (mut id, mut doubtful) = (self.first(at), None);
+        for nth in 0..LOOKED {
             match self.uses.get(id as usize) {
-                None => return true,
-                Some(&Use { does, exec, .. }) if does > Does::Reads || exec == NIL => return false,
-                Some(&Use { after, .. }) => id = after,
+                None => return (nth > 1).then_some(doubtful),
+                Some(&Use { does, exec, after, .. }) if does <= Does::Reads && exec != NIL => {
+                    doubtful = doubtful.or((does == Does::Uses).then_some(ExecId(exec)));
+                    id = after;
+                }
+                Some(_) => return None,
             }
         }
-        false
+        None
     }
 }
