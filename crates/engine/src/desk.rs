@@ -38,6 +38,8 @@ pub struct Desk {
     /// By hand.
     bells: [Condvar; Hand::ALL.len()],
     pending: Arc<Pending>,
+    /// Whose threads there are.
+    hands: &'static [Hand],
     in_step: bool,
 }
 
@@ -109,11 +111,16 @@ pub struct Job {
 }
 
 impl Desk {
-    /// A desk for these devices. In step: see the module.
+    /// A desk for these devices, with a thread for each hand. In step: see the module.
     pub fn new(pending: Arc<Pending>, devices: &[DeviceId], in_step: bool) -> Self {
+        Self::of(&Hand::ALL, pending, devices, in_step)
+    }
+
+    /// The same, with threads for these hands alone, one of which serves each lane that is asked for.
+    pub fn of(hands: &'static [Hand], pending: Arc<Pending>, devices: &[DeviceId], in_step: bool) -> Self {
         let queues = devices.iter().map(|id| (*id, Queues::default())).collect();
         let state = State { queues, slots: Default::default(), results: Vec::new(), unseen: false, closed: false };
-        Self { state: Mutex::new(state), bells: Default::default(), pending, in_step }
+        Self { state: Mutex::new(state), bells: Default::default(), pending, hands, in_step }
     }
 
     /// Correlate: gives `put` the queues, in the order of the devices, to put commands in. Call it at the end of every
@@ -126,14 +133,14 @@ impl Desk {
         put(&mut state.queues);
         // Results that came in since they were taken have a nudge on its way.
         state.unseen = !state.results.is_empty();
-        for hand in Hand::ALL {
+        for &hand in self.hands {
             let work = state.waits(hand);
             let slot = state.slot(hand);
             if work && slot.busy.is_none() && !slot.in_job {
                 slot.busy = Some(self.pending.token());
             }
         }
-        for hand in Hand::ALL {
+        for &hand in self.hands {
             let slot = state.slot(hand);
             // One in a job comes back by itself, and one that may not take yet is woken by another.
             if slot.busy.is_some() && !slot.in_job && (!self.in_step || state.may_take(hand)) {

@@ -89,7 +89,7 @@ fn settled_means_that_what_was_nudged_for_is_done() {
 fn hand_over(in_step: bool) {
     model(move || {
         let pending = Arc::new(Pending::default());
-        let desk = Arc::new(Desk::new(Arc::clone(&pending), &[GPU], in_step));
+        let desk = Arc::new(Desk::of(&[Hand::In], Arc::clone(&pending), &[GPU], in_step));
         let moved = Arc::new(AtomicU32::new(0));
         let looks = Arc::new(Gate::new(Arc::clone(&pending)));
 
@@ -157,14 +157,14 @@ fn no_command_is_lost_out_of_step() {
 
 /// Two movers, and commands for the same block for both: whatever the interleaving, no block is in two hands,
 /// nothing is lost, and settled means done.
-fn both_ways(in_step: bool, away: Hand, command: Command) {
+fn two_hands(in_step: bool, hands: &'static [Hand; 2], command: Command) {
     // Three threads: one preemption less than elsewhere.
     bounded(2, move || {
         let pending = Arc::new(Pending::default());
-        let desk = Arc::new(Desk::new(Arc::clone(&pending), &[GPU], in_step));
+        let desk = Arc::new(Desk::of(hands, Arc::clone(&pending), &[GPU], in_step));
         let in_hands = Arc::new(AtomicU32::new(0));
         let done = Arc::new(AtomicU32::new(0));
-        let movers = [away, Hand::In].map(|hand| {
+        let movers = hands.map(|hand| {
             let (desk, in_hands, done) = (Arc::clone(&desk), Arc::clone(&in_hands), Arc::clone(&done));
             thread::spawn(move || {
                 while let Some(job) = desk.next(hand) {
@@ -176,7 +176,7 @@ fn both_ways(in_step: bool, away: Hand, command: Command) {
                 }
             })
         });
-        // The correlate thread, here. The fetch replaces the other command if that has not begun, and waits for it if it has.
+        // The correlate thread, here. The fetch replaces the other command if that has not begun, and waits for it if it has, or is known.
         let token = pending.token();
         for command in [command, fetch(1)] {
             desk.hand_over(|queues| {
@@ -203,17 +203,27 @@ fn both_ways(in_step: bool, away: Hand, command: Command) {
 
 #[test]
 fn no_block_is_in_two_hands_in_step() {
-    both_ways(true, Hand::Out, Command::Evict { block: UmBlock(1) });
+    two_hands(true, &[Hand::Out, Hand::In], Command::Evict { block: UmBlock(1) });
 }
 
 #[test]
 fn no_block_is_in_two_hands_out_of_step() {
-    both_ways(false, Hand::Out, Command::Evict { block: UmBlock(1) });
+    two_hands(false, &[Hand::Out, Hand::In], Command::Evict { block: UmBlock(1) });
 }
 
 #[test]
 fn no_block_is_given_up_and_in_another_hand() {
-    both_ways(false, Hand::GiveUp, Command::Discard { block: UmBlock(1) });
+    two_hands(false, &[Hand::GiveUp, Hand::In], Command::Discard { block: UmBlock(1) });
+}
+
+#[test]
+fn no_block_comes_by_two_hands() {
+    two_hands(false, &[Hand::In2, Hand::In], fetch(1));
+}
+
+#[test]
+fn no_block_comes_by_two_hands_in_step() {
+    two_hands(true, &[Hand::In2, Hand::In], fetch(1));
 }
 
 /// The engine dies at any moment: nobody waits for ever, and nothing stays counted.
@@ -221,7 +231,7 @@ fn no_block_is_given_up_and_in_another_hand() {
 fn closing_at_any_moment_leaves_no_work_behind() {
     model(|| {
         let pending = Arc::new(Pending::default());
-        let desk = Arc::new(Desk::new(Arc::clone(&pending), &[GPU], true));
+        let desk = Arc::new(Desk::of(&[Hand::In], Arc::clone(&pending), &[GPU], true));
         let gate = Arc::new(Gate::new(Arc::clone(&pending)));
         let migrate = thread::spawn({
             let (desk, gate) = (Arc::clone(&desk), Arc::clone(&gate));
