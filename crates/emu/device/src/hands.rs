@@ -32,7 +32,7 @@ use crate::machine::Machine;
 use crate::state::State;
 use crate::uvm::Wait;
 
-/// Which of the engine's threads a command is from.
+/// Which way a command goes; several threads of the engine may go one way.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Hand {
     /// To nowhere.

@@ -10,7 +10,7 @@ use crate::units::ExecId;
 const SHORT: Ordinal = 64;
 const BURST: i32 = 512;
 
-/// Who is used more often than that in an iteration is not asked whether anybody writes it: it seldom leaves.
+/// Uses that are looked at for one that writes. A weight is used once a token; who is used more often than this as far as is foreseen seldom leaves.
 const LOOKED: usize = 64;
 
 impl Timeline {
