@@ -422,6 +422,10 @@ impl Engine {
         let sequence = &self.known.sequence;
         (self.awake && sequence.doubt() > LaunchSeq(0)).then_some(sequence.told())
     }
+    /// Whether each block that the GPU faults on is asked for, so that it matters little what the driver does about the fault.
+    pub fn brings_faults(&self) -> bool {
+        self.known.faults_visible && !self.known.saving && self.policy.name().brings_faults()
+    }
     /// Every counter.
     pub fn counters(&self) -> &Counters {
         &self.known.counters

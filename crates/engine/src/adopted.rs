@@ -85,7 +85,7 @@ pub fn start(inputs: &Inputs, passed: Passed) -> Result<Arc<Running>, StartError
     });
     let can = Abilities::of(&space, notices.is_ok());
     // Words of another process's address space are out of reach (facts 4.11).
-    let how = How { leave: inputs.config.leave, await_by: Await::Call, told: notices.is_ok() };
+    let how = How::of(&inputs.config, Await::Call, &can, notices.is_ok());
     let drivers = Drivers {
         can,
         tables,

@@ -96,7 +96,7 @@ pub fn start(inputs: &Inputs) -> Result<(), StartError> {
         None
     });
     let can = Abilities::of(&space, notices.is_ok());
-    let how = How { leave: inputs.config.leave, await_by: inputs.config.await_by, told: notices.is_ok() };
+    let how = How::of(&inputs.config, inputs.config.await_by, &can, notices.is_ok());
     let (mover, hand_outs) =
         (Arc::new(UvmMover::new(space, inputs.ring, how, pace, say)), Arc::new(inputs.page.hand_outs()));
     let drivers = Drivers { notices, mover, hand_outs, can, pace, looks, driver, pending, tables };

@@ -47,6 +47,9 @@ pub trait Mover: Send + Sync {
     /// [`DiscardError`]; part of the contents may be gone.
     fn discard(&self, range: AddrRange) -> Result<(), DiscardError>;
 
+    /// Nobody asks for moves any more: what the driver was told of blocks that left is taken back.
+    fn settle(&self) {}
+
     /// Returns when all is over that the calling thread gave up, which nobody waits for any more.
     fn rest(&self) {}
 
@@ -172,6 +175,9 @@ impl Tools<'_> {
             if let Some(failure) = failure.filter(|failure| !failure.is_daily() && self.said.is_first(failure)) {
                 say(&failure.to_string());
             }
+        }
+        if hand == Hand::Out {
+            self.mover.settle();
         }
     }
 

@@ -8,14 +8,16 @@
 use crate::migrate::Mover;
 use crate::pace::{self, Clock};
 use crate::sync::{Mutex, lock};
-use deepum_config::{Await, Leave};
+use crate::threads::Abilities;
+use deepum_config::{Await, Config, Leave};
 use deepum_core::trial::Trial;
-use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
+use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
 use deepum_kmod_bridge::{
     Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, NoSemaphores, Semaphores, Stay, VaSpace,
 };
 use deepum_protocol::ring::Ring;
 use deepum_protocol::status::Pace;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -33,6 +35,8 @@ pub struct UvmMover {
     stay: OnceLock<Result<Stay, String>>,
     /// The words by which it is known that blocks have come; asked for at the first.
     words: OnceLock<Option<Semaphores>>,
+    /// Blocks for which the host is preferred, or was.
+    preferred: Mutex<BTreeSet<UmBlock>>,
     /// Whether one was not written: they are not relied on any more.
     lost: AtomicBool,
     how: How,
@@ -48,6 +52,17 @@ pub struct How {
     pub await_by: Await,
     /// Whether anybody hears what the driver tells of moves.
     pub told: bool,
+    /// Whether who leaves may leave the host preferred: whatever a GPU faults on is brought by a call.
+    pub prefers: bool,
+}
+
+impl How {
+    /// As this configuration and this driver have it, which tells of moves and faults or does not.
+    pub fn of(config: &Config, await_by: Await, can: &Abilities, told: bool) -> Self {
+        // Who has two copies leaves mapped.
+        let saves = config.two_copies && can.duplicates.is_ok();
+        Self { leave: config.leave, await_by, told, prefers: told && !saves && config.policy.brings_faults() }
+    }
 }
 
 impl UvmMover {
@@ -60,7 +75,8 @@ impl UvmMover {
         };
         let (stay, words) = (OnceLock::new(), OnceLock::new());
         let lost = AtomicBool::new(false);
-        Self { space, ring, trial: Mutex::new(trial), clock: Clock::of(pace), stay, words, lost, how, say }
+        let (trial, preferred) = (Mutex::new(trial), Mutex::default());
+        Self { space, ring, trial, clock: Clock::of(pace), stay, words, preferred, lost, how, say }
     }
 
     /// Nothing if it is not to leave unmapped.
@@ -70,7 +86,13 @@ impl UvmMover {
         }
         let stay = self.stay.get_or_init(|| self.space.stay().map_err(|why| why.to_string()));
         let left = match stay {
-            Ok(stay) => self.ring.shared().unlooked(|| self.space.leave(range, *stay)),
+            Ok(stay) => self.ring.shared().unlooked(|| {
+                if !self.how.prefers {
+                    return self.space.leave(range, *stay);
+                }
+                lock(&self.preferred).extend(range.blocks());
+                self.space.leave_preferred(range, *stay)
+            }),
             Err(why) => {
                 self.refused(why);
                 None
@@ -147,6 +169,20 @@ impl Mover for UvmMover {
     }
     fn discard(&self, range: AddrRange) -> Result<(), DiscardError> {
         self.space.discard(range)
+    }
+    fn settle(&self) {
+        let mut blocks = std::mem::take(&mut *lock(&self.preferred)).into_iter().peekable();
+        while let Some(first) = blocks.next() {
+            let mut end = first.0 + 1;
+            while blocks.next_if_eq(&UmBlock(end)).is_some() {
+                end += 1;
+            }
+            let range = AddrRange::new(first.start(), Bytes(UmBlock::SIZE.get() * (end - first.0)));
+            if self.space.forget_preference(range).is_err() {
+                // Some of it was freed.
+                (first.0..end).for_each(|block| _ = self.space.forget_preference(UmBlock(block).range()));
+            }
+        }
     }
     fn rest(&self) {
         pace::rest();

@@ -113,7 +113,7 @@ impl UnifiedMemory {
         Ok(range.blocks().filter_map(|block| self.space.slot(block)).collect())
     }
 
-    /// No mapping changes: there are none from afar.
+    /// No mapping changes: who has the host's pages mapped from afar keeps them so.
     fn prefer(&mut self, slot: usize, place: Option<Place>) -> bool {
         let before = std::mem::replace(&mut self.blocks[slot].preferred, place);
         if before.is_some() && place.is_none() && self.stays(slot) {
@@ -136,6 +136,7 @@ impl UnifiedMemory {
         }
         for device in &mut self.devices {
             let on = &mut device.on[slot];
+            on.afar = PageMask::EMPTY;
             if !on.resident.is_empty() {
                 on.read_only = on.resident;
                 device.chunks.put(slot, List::Used);

@@ -7,9 +7,7 @@
 //! Whoever is in a group that does not migrate is preferred somewhere: who is not cannot join, and a group that has such a member answers an error when it is told
 //! to stay. A GPU may be that place only for who joins; the driver refuses it everywhere else, since the GPUs played here can fault.
 //!
-//! Not modelled: parts of blocks; the nodes of the host, of which -1 and 0 are different preferences to the driver; a fault on a member, or on any block for which the
-//! host is preferred, which the driver serves with a mapping from afar that lasts until the next migration: here the page moves, as by any other
-//! fault, and stays in its group; and an access of the host's to a member, which is a SIGBUS there.
+//! Not modelled: parts of blocks; the nodes of the host, of which -1 and 0 are different preferences to the driver; and an access of the host's to a member, which is a SIGBUS there.
 
 use crate::commands::Migrated;
 use crate::memory::{ModelError, UnifiedMemory};

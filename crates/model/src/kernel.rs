@@ -18,7 +18,7 @@
 //! a lookup picks, the operands named first come first.
 
 use crate::memory::UnifiedMemory;
-use crate::pages::{PAGE, PageMask};
+use crate::pages::{PAGE, PAGES, PageMask};
 use crate::service::{Faulted, Served};
 use deepum_core::units::{AddrRange, DevAddr, DeviceId, Nanos, UmBlock};
 use std::ops::Range;
@@ -189,7 +189,10 @@ impl KernelRun {
             let horizon = if touches_no_more { Nanos(u64::MAX) } else { horizon };
             let time_left = horizon.saturating_sub(now).0;
             let until = phase.time.min(self.walked + stretch.min(time_left));
-            match self.first_miss(mem, d, &phase, now, until) {
+            let mut afar = 0;
+            let miss = self.first_miss(mem, d, &phase, now, until, &mut afar);
+            now += mem.walked_afar(d, afar);
+            match miss {
                 Some((operand, page)) => {
                     let o = self.operands[operand];
                     let miss = touched_at(page - o.first, phase.time, o.pages).max(self.walked);
@@ -220,8 +223,16 @@ impl KernelRun {
         Step::Done { at: now }
     }
 
-    /// The earliest missing page touched up to instant `until`, with its operand.
-    fn first_miss(&self, mem: &UnifiedMemory, d: usize, phase: &Phase, now: Nanos, until: u64) -> Option<(usize, u64)> {
+    /// The earliest missing page touched up to instant `until`, with its operand; `afar` counts what comes before it, or before that instant, and is reached from afar.
+    fn first_miss(
+        &self,
+        mem: &UnifiedMemory,
+        d: usize,
+        phase: &Phase,
+        now: Nanos,
+        until: u64,
+        afar: &mut u64,
+    ) -> Option<(usize, u64)> {
         let mut until = until;
         let mut found = None;
         for (i, o) in self.operands.iter().enumerate().take(phase.end).skip(phase.begin) {
@@ -231,7 +242,7 @@ impl KernelRun {
                 now + Nanos(instant.saturating_sub(self.walked))
             };
             let pages = o.first + o.passed..end;
-            let Some(page) = mem.first_missing(d, pages, o.write, now, time_of) else { continue };
+            let Some(page) = mem.first_missing(d, pages, o.write, now, time_of, afar) else { continue };
             let instant = touched_at(page - o.first, phase.time, o.pages).max(self.walked);
             if found.is_none() || instant < until {
                 found = Some((i, page));
@@ -318,7 +329,7 @@ impl KernelRun {
             for_each_block(begin, end, |block, part| {
                 let Some(slot) = mem.space.slot(block) else { return };
                 let on = &mem.devices[d].on[slot];
-                let mut missing = part.without(on.resident);
+                let mut missing = part.without(on.resident).without(on.afar);
                 if o.write {
                     missing = missing | (part & on.read_only);
                 }
@@ -369,6 +380,7 @@ impl UnifiedMemory {
         write: bool,
         now: Nanos,
         time_of: impl Fn(u64) -> Nanos,
+        afar: &mut u64,
     ) -> Option<u64> {
         let Range { start: mut page, end } = pages;
         while page < end {
@@ -380,7 +392,7 @@ impl UnifiedMemory {
                     let base = block * 512;
                     #[expect(clippy::cast_possible_truncation, reason = "both are at most 512")]
                     let part = PageMask::span((page - base) as u32, (stop - base) as u32);
-                    let mut missing = part.without(on.resident);
+                    let mut missing = part.without(on.resident).without(on.afar);
                     if write {
                         missing = missing | (part & on.read_only);
                     }
@@ -390,7 +402,12 @@ impl UnifiedMemory {
                     {
                         missing.insert(first);
                     }
-                    if let Some(first) = missing.first() {
+                    let first = missing.first();
+                    if !on.afar.is_empty() {
+                        let before = PageMask::span(0, first.unwrap_or(PAGES));
+                        *afar += u64::from((part & on.afar & before).count());
+                    }
+                    if let Some(first) = first {
                         return Some(base + u64::from(first));
                     }
                 }

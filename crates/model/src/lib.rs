@@ -34,6 +34,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod afar;
 mod cache;
 mod chunks;
 mod commands;

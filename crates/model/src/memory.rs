@@ -93,6 +93,8 @@ pub(crate) struct OnDevice {
     pub(crate) in_flight: PageMask,
     /// Of `resident`, the pages that it may not write without a fault.
     pub(crate) read_only: PageMask,
+    /// Pages of the host that it has mapped from afar ([`crate::afar`]): none of them is `resident`.
+    pub(crate) afar: PageMask,
     /// When they have all arrived.
     pub(crate) arrives: Nanos,
     /// From when the chunk may be written: copies out of it, for this block or the one before, have ended.

@@ -198,6 +198,9 @@ proptest! {
                 prop_assert_eq!(mapped, slow_mapped, "step {}: {:?}: mapped of {}", step, op, block);
                 prop_assert_eq!(mem.blocks[slot].duplicated, slow.duplicated.contains(&block));
                 for d in 0..DEVICES {
+                    let slow_afar = slow.afar.range((d, block, 0)..(d, block + 1, 0)).copied();
+                    let afar = mem.devices[usize::from(d)].on[slot].afar.iter().map(|page| (d, block, page));
+                    prop_assert!(afar.eq(slow_afar), "step {}: {:?}: pages of {} seen from {}", step, op, block, d);
                     let fast = mem.devices[usize::from(d)].on[slot].read_only.iter().map(|page| (d, block, page));
                     let slow = slow.read_only.range((d, block, 0)..(d, block + 1, 0)).copied();
                     prop_assert!(fast.eq(slow), "step {}: {:?}: read-only pages of {} on {}", step, op, block, d);

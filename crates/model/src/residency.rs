@@ -7,7 +7,7 @@
 use crate::chunks::List;
 use crate::engines::time_of;
 use crate::groups::Group;
-use crate::memory::{ModelError, UnifiedMemory};
+use crate::memory::{ModelError, OnDevice, UnifiedMemory};
 use crate::notice::{Notice, PageOp};
 use crate::pages::{PAGE, PAGES, PageMask};
 use deepum_core::event::MigrationCause;
@@ -72,7 +72,7 @@ impl UnifiedMemory {
         // The driver does not tell what else has a copy: the host alone keeps one.
         self.collapse(victim, on.resident, None);
         let device = &mut self.devices[d];
-        device.on[victim] = Default::default();
+        device.on[victim] = OnDevice { afar: on.afar, ..OnDevice::default() };
         device.chunks.unlink(victim);
         Ok(free_at)
     }
@@ -357,6 +357,10 @@ impl UnifiedMemory {
         let block = &mut self.blocks[slot];
         block.host = block.host.without(pages);
         block.mapped = block.mapped.without(pages);
+        for device in &mut self.devices {
+            let afar = &mut device.on[slot].afar;
+            *afar = afar.without(pages);
+        }
         block.ssd = block.ssd.without(pages);
         if self.drive.is_some() {
             self.host_copies -= (block.host_pages & pages).bytes();

@@ -103,8 +103,15 @@ impl UnifiedMemory {
                 }
                 self.overwritten(d, fault.slot, refused, &mut cpu);
             }
-            let missing = fault.pages.without(on.resident);
+            let missing = fault.pages.without(on.resident).without(on.afar);
             if missing.is_empty() {
+                continue;
+            }
+            if self.is_shown_from_afar(fault.slot) {
+                let end = self.show_from_afar(d, fault.slot, missing, cpu)?;
+                if end > last.0 {
+                    last = (end, Awaited::Link);
+                }
                 continue;
             }
             let threshold = self.profile.prefetch_threshold_percent;

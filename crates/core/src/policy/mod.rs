@@ -164,6 +164,11 @@ impl PolicyName {
         }
     }
 
+    /// Whether it asks for each block that a GPU faults on. Then blocks may leave in a way after which the driver brings none by itself.
+    pub const fn brings_faults(self) -> bool {
+        !matches!(self, Self::Demand | Self::Restless)
+    }
+
     /// A fresh policy of this name.
     pub fn build(self, degree: u32, geometry: Geometry) -> Box<dyn Policy> {
         match self {

@@ -15,6 +15,8 @@ pub struct Slow {
     /// Pages that the host maps.
     pub mapped: BTreeSet<(u64, u32)>,
     pub duplicated: BTreeSet<u64>,
+    /// Pages of the host that devices have mapped.
+    pub afar: BTreeSet<(u8, u64, u32)>,
     preferred: BTreeMap<u64, Place>,
     /// Blocks in the group that does not migrate.
     stays: BTreeSet<u64>,
@@ -81,7 +83,7 @@ impl Slow {
             self.pages.remove(&(block, page));
         }
         match from {
-            Place::Host => _ = self.mapped.remove(&(block, page)),
+            Place::Host => self.leaves_host(block, page),
             Place::Device(DeviceId(d)) => {
                 self.read_only.remove(&(d, block, page));
                 if !self.pages.range((block, 0)..(block + 1, 0)).any(|(_, places)| places.contains(&from)) {
@@ -89,6 +91,11 @@ impl Slow {
                 }
             }
         }
+    }
+
+    fn leaves_host(&mut self, block: u64, page: u32) {
+        self.mapped.remove(&(block, page));
+        self.afar.retain(|&(_, of, other)| (of, other) != (block, page));
     }
 
     /// Whether there was any other.
@@ -200,6 +207,7 @@ impl Slow {
     fn advise(&mut self, block: u64, advice: Advice) -> bool {
         match advice {
             Advice::Duplicate(true) if self.duplicated.insert(block) => {
+                self.afar.retain(|&(_, of, _)| of != block);
                 for d in 0..DEVICES {
                     let here = self.on(block, Place::Device(DeviceId(d)));
                     if !here.is_empty() {
@@ -237,7 +245,7 @@ impl Slow {
             changes |= self.discarded.insert((block, page));
             if unmap {
                 changes |= self.pages.remove(&(block, page)).is_some();
-                self.mapped.remove(&(block, page));
+                self.leaves_host(block, page);
                 self.read_only.retain(|&(_, of, other)| (of, other) != (block, page));
             }
         }
@@ -284,6 +292,16 @@ impl Slow {
                         self.keep_only(block, page, to);
                         self.put(device, block, Some(2));
                     }
+                    return true;
+                }
+                if self.preferred.get(&block) == Some(&Place::Host) && !self.duplicated.contains(&block) {
+                    if !self.afar.contains(&(device, block, page)) {
+                        self.send_home(block, page);
+                        self.afar.insert((device, block, page));
+                    }
+                    return true;
+                }
+                if self.afar.contains(&(device, block, page)) {
                     return true;
                 }
                 let mut resident = PageMask::EMPTY;

@@ -20,8 +20,8 @@ pub(super) struct Job {
     /// When what was begun last is there.
     there: Nanos,
     stay: Group,
-    /// Whether what leaves does so unmapped, and when that began.
-    pub(super) unmapped: bool,
+    /// How it leaves, if it does, and when that began.
+    pub(super) leaves: Leaves,
     pub(super) begun: Nanos,
     /// When the one under way returns.
     pub(super) done: Nanos,
@@ -29,6 +29,17 @@ pub(super) struct Job {
     pub(super) moved: Vec<(UmBlock, bool)>,
     /// Of one that gives up, what became of each block.
     pub(super) given_up: Vec<(UmBlock, DiscardOutcome)>,
+}
+
+/// How blocks leave the GPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leaves {
+    /// The host maps what arrives.
+    Mapped,
+    /// It does not.
+    Unmapped,
+    /// Nor is the host preferred no more when they have left.
+    Preferred,
 }
 
 /// A call of the driver.
@@ -43,8 +54,8 @@ enum Call {
     /// Has the driver tell of moves that are over.
     Flush,
     Advise(Advice),
-    /// Into the group that stays where it is preferred.
-    Stay,
+    /// Into the group that stays where it is preferred, or out of it.
+    Stay(bool),
 }
 
 /// A call that is still to be made, for a step of blocks that lie together.
@@ -57,14 +68,15 @@ struct Asked {
 }
 
 /// The calls that make a step of blocks that lie together.
-fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
+fn calls(step: Step, blocks: AddrRange, leaves: Leaves) -> Vec<Asked> {
     let whole = |calls: &[Call]| calls.iter().map(|&call| Asked { call, range: blocks, step, blocks }).collect();
     let advise = |advice| whole(&[Call::Advise(advice)]);
     let device = Place::Device(GPU);
     match step {
         // As `kmod-bridge/src/leave.rs`.
-        Step::Leave if unmapped => {
-            whole(&[Call::Advise(Advice::Prefer(Some(Place::Host))), Call::Stay, Call::Advise(Advice::Prefer(None))])
+        Step::Leave if leaves != Leaves::Mapped => {
+            let out = if leaves == Leaves::Preferred { Call::Stay(false) } else { Call::Advise(Advice::Prefer(None)) };
+            whole(&[Call::Advise(Advice::Prefer(Some(Place::Host))), Call::Stay(true), out])
         }
         Step::Leave | Step::ToHost => whole(&[Call::Home]),
         Step::ToDevice => whole(&[Call::Begin, Call::Await, Call::Flush]),
@@ -75,17 +87,17 @@ fn calls(step: Step, blocks: AddrRange, unmapped: bool) -> Vec<Asked> {
 }
 
 impl Job {
-    /// Of a batch that is begun then. `stay`: the group by which what leaves `unmapped` leaves.
-    pub(super) fn new(batch: Batch, stay: Group, unmapped: bool, begun: Nanos) -> Self {
-        let calls = batch.steps().iter().flat_map(|&step| calls(step, batch.range(), unmapped)).collect();
+    /// Of a batch that is begun then. `stay`: the group by which what leaves unmapped leaves.
+    pub(super) fn new(batch: Batch, stay: Group, leaves: Leaves, begun: Nanos) -> Self {
+        let calls = batch.steps().iter().flat_map(|&step| calls(step, batch.range(), leaves)).collect();
         let moved = batch.blocks().map(|block| (block, true)).collect();
         let (there, given_up) = (begun, Vec::new());
-        Self { batch, calls, there, stay, unmapped, begun, done: begun, moved, given_up }
+        Self { batch, calls, there, stay, leaves, begun, done: begun, moved, given_up }
     }
 
     /// One that gave up, whose call returns then.
     pub(super) fn given_up(batch: Batch, given_up: Vec<(UmBlock, DiscardOutcome)>, done: Nanos) -> Self {
-        Self { done, moved: Vec::new(), given_up, ..Self::new(batch, Group::NONE, false, done) }
+        Self { done, moved: Vec::new(), given_up, ..Self::new(batch, Group::NONE, Leaves::Mapped, done) }
     }
 
     /// Whether no call is left to be made.
@@ -105,7 +117,7 @@ impl Job {
                 return Ok(());
             }
             let each = blocks.blocks().filter(|&block| !self.failed(block));
-            let each: Vec<Asked> = each.flat_map(|block| calls(step, block.range(), self.unmapped)).collect();
+            let each: Vec<Asked> = each.flat_map(|block| calls(step, block.range(), self.leaves)).collect();
             self.calls.retain(|later| later.step != step || later.blocks != blocks);
             if blocks.len > UmBlock::SIZE {
                 each.into_iter().rev().for_each(|call| self.calls.push_front(call));
@@ -134,7 +146,10 @@ impl Job {
             Call::Await => Ok(self.done.max(self.there)),
             Call::Flush => Ok(self.done + memory.profile().flush_cost),
             Call::Advise(advice) => memory.advise(range, advice, self.done),
-            Call::Stay => memory.join(range, self.stay, self.done).map(|migrated| migrated.done),
+            Call::Stay(stays) => {
+                let group = if stays { self.stay } else { Group::NONE };
+                memory.join(range, group, self.done).map(|migrated| migrated.done)
+            }
         };
         match done {
             // What does not leave need not be saved.

@@ -8,7 +8,7 @@
 //! (`deepum_protocol::handout`).
 
 use super::ReplayError;
-use super::job::Job;
+use super::job::{Job, Leaves};
 use deepum_core::command::Commands;
 use deepum_core::engine::Engine;
 use deepum_core::event::{DiscardOutcome, Event, Fault, Migration};
@@ -39,6 +39,10 @@ pub(super) trait Thinks {
     fn doubts(&self) -> bool {
         false
     }
+    /// Whether it asks for each block that the GPU faults on.
+    fn brings_faults(&self) -> bool {
+        false
+    }
     /// Whether it wants to be told of launches.
     fn awake(&self) -> bool;
 }
@@ -58,6 +62,9 @@ impl Thinks for Engine {
     }
     fn doubts(&self) -> bool {
         Self::doubts(self).is_some()
+    }
+    fn brings_faults(&self) -> bool {
+        Self::brings_faults(self)
     }
     fn awake(&self) -> bool {
         Self::awake(self)
@@ -198,7 +205,7 @@ impl<T: Thinks> Mind<T> {
         }
         self.look(memory, now);
         if job.batch.steps() == [Step::Leave] && job.moved.iter().all(|(_, ok)| *ok) {
-            self.trial.note(job.unmapped, job.batch.count.into(), now.saturating_sub(job.begun));
+            self.trial.note(job.leaves != Leaves::Mapped, job.batch.count.into(), now.saturating_sub(job.begun));
         }
         for &(block, _) in job.moved.iter().filter(|(_, ok)| *ok) {
             self.queues.moved(hand, block);
@@ -267,8 +274,12 @@ impl<T: Thinks> Mind<T> {
             debug_assert!(told.is_ok(), "it is there");
             stay
         });
-        let unmapped = self.trial.is_unmapped();
-        let mut job = Job::new(batch, stay, unmapped, start);
+        let leaves = match self.trial.is_unmapped() {
+            false => Leaves::Mapped,
+            true if self.thinks.brings_faults() => Leaves::Preferred,
+            true => Leaves::Unmapped,
+        };
+        let mut job = Job::new(batch, stay, leaves, start);
         job.step(memory, start)?;
         self.hands[hand as usize].job = Some(job);
         Ok(())
