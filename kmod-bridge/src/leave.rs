@@ -2,15 +2,19 @@
 //!
 //! `UVM_MIGRATE` to the host maps every page there for the program, one by one, which takes several times as long as the copy (facts 4.9), although no program looks at
 //! its device memory by itself. A *range group* that may not migrate is different: a range put into it goes to its preferred location, and is mapped nowhere.
-//! So, for each range: the host is preferred, it joins the group, the host is preferred no more, with which it leaves the group. The middle one moves.
+//! So, for each range: the host is preferred, it joins the group, which moves it, and leaves the group again. There are two ways to the last, which differ in what becomes of the preference:
 //!
-//! In between the program cannot read the range on the host's side (SIGBUS), and a fault of a GPU finds it from afar and leaves it there until it is moved again. If whoever
-//! asks ends in between, the range stays in the group: [`VaSpace::migrate`] takes it out.
+//! - it ends ([`VaSpace::leave`]), and the driver marks what the host has page by page, with the lock held for writing: 30 us a block beside 44 for its copy (H200, driver 580.159.04);
+//! - it stays ([`VaSpace::leave_preferred`]), also when the range is back on the GPU. Then a GPU that faults on what the host has, or on what has no contents, is given the host's memory from afar until the next
+//!   migration, so whoever leaves so brings by a call what faults, and takes the preferences back when nobody is there to do so ([`VaSpace::forget_preferences`]).
+//!
+//! While it is in the group the program cannot read the range on the host's side (SIGBUS). If whoever asks ends in between, the range stays in there: [`VaSpace::migrate`] takes it out.
 
 use crate::migrate::{MigrateError, VaSpace};
 use crate::raw::{self, Params, RequestError};
 use crate::sys::{self, Uuid, request};
-use deepum_core::units::{AddrRange, Place};
+use deepum_core::units::{AddrRange, Bytes, Place, UmBlock};
+use std::collections::BTreeSet;
 use std::mem::offset_of;
 
 /// A group of this address space whose ranges stay where they are preferred.
@@ -61,8 +65,7 @@ impl VaSpace {
         moved.and(free).map_err(|e| fail(range, e))
     }
 
-    /// The same, but that the host stays preferred, until [`Self::forget_preference`]: what is on the host is not marked page by page then, and a GPU that faults on it is given the
-    /// host's memory from afar. For measurements: what that is worth is not known.
+    /// The same, but that the host stays preferred. See the module.
     ///
     /// # Errors
     /// As [`Self::leave`].
@@ -78,6 +81,22 @@ impl VaSpace {
     /// As [`Self::leave`].
     pub fn forget_preference(&self, range: AddrRange) -> Result<(), MigrateError> {
         self.tell(request::UNSET_PREFERRED_LOCATION, range, None).map_err(|e| fail(range, e))
+    }
+
+    /// The same for all of these that are still there.
+    pub fn forget_preferences(&self, blocks: &BTreeSet<UmBlock>) {
+        let mut left = blocks.iter().copied().peekable();
+        while let Some(first) = left.next() {
+            let mut end = first.0 + 1;
+            while left.next_if_eq(&UmBlock(end)).is_some() {
+                end += 1;
+            }
+            let run = AddrRange::new(first.start(), Bytes(UmBlock::SIZE.get() * (end - first.0)));
+            if self.forget_preference(run).is_err() {
+                // Some of it was freed, and with it what was preferred.
+                (first.0..end).for_each(|block| _ = self.forget_preference(UmBlock(block).range()));
+            }
+        }
     }
 
     fn join(&self, range: AddrRange, group: Stay) -> Result<(), RequestError> {

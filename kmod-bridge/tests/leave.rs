@@ -153,6 +153,9 @@ impl Program {
     fn on_gpu(&self) -> Vec<u64> {
         self.having(|memory, block| memory.pages_at(Place::Device(GPU), block).count())
     }
+    fn preferred(&self) -> Vec<u64> {
+        self.having(|memory, block| (memory.preferred(block) == Some(Place::Host)).into())
+    }
     fn mapped(&self) -> Vec<u64> {
         self.having(|memory, block| memory.mapped_on_host(block).count())
     }
@@ -192,6 +195,21 @@ fn a_preference_that_is_kept_holds_nobody_on_the_host() {
         assert_eq!((program.on_gpu(), program.mapped()), (vec![3, 4, 5], vec![]));
         assert!(program.intact(), "driver {branch}");
     }
+}
+
+#[test]
+fn preferences_are_taken_back_wherever_their_blocks_are_and_of_what_is_left_of_them() {
+    let program = Program::start(580, "v100-32g");
+    let stay = program.space.stay().unwrap();
+    program.space.leave_preferred(program.blocks(0, 2), stay).unwrap();
+    program.space.leave_preferred(program.blocks(3, 3), stay).unwrap();
+    program.space.migrate(program.blocks(1, 3), Place::Device(GPU)).unwrap();
+    assert_eq!(program.preferred(), [0, 1, 3, 4, 5]);
+    let first = UmBlock::containing(DevAddr(program.base)).0;
+    // One that is none, as if it had been freed, and one of which nothing was told.
+    let told = [0, 1, 3, 4, 6, 7].map(|n| UmBlock(first + n));
+    program.space.forget_preferences(&BTreeSet::from(told));
+    assert_eq!(program.preferred(), [5]);
 }
 
 #[test]

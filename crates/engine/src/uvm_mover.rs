@@ -2,6 +2,9 @@
 //!
 //! Here meet what the core knows of leaving ([`Trial`]), the clock of this world, and the requests (`deepum-kmod-bridge`).
 //!
+//! Who leaves unmapped leaves the host preferred, which saves a third of the time, if whatever a GPU faults on is brought by a call. When the engine ends it takes that back, since then only the
+//! driver brings what faults.
+//!
 //! Of what comes the driver writes a word ([`Semaphores`]), for which nobody holds the address space's lock. It tells nobody of such moves by itself, as it does where a call waits for
 //! them, so it is asked to when the word is written; meanwhile the other hand's blocks come.
 
@@ -11,7 +14,7 @@ use crate::sync::{Mutex, lock};
 use crate::threads::Abilities;
 use deepum_config::{Await, Config, Leave};
 use deepum_core::trial::Trial;
-use deepum_core::units::{AddrRange, Bytes, DeviceId, Nanos, Place, UmBlock};
+use deepum_core::units::{AddrRange, DeviceId, Nanos, Place, UmBlock};
 use deepum_kmod_bridge::{
     Advice, AdviseError, DiscardError, MigrateError, MigrateFailure, NoSemaphores, Semaphores, Stay, VaSpace,
 };
@@ -171,18 +174,7 @@ impl Mover for UvmMover {
         self.space.discard(range)
     }
     fn settle(&self) {
-        let mut blocks = std::mem::take(&mut *lock(&self.preferred)).into_iter().peekable();
-        while let Some(first) = blocks.next() {
-            let mut end = first.0 + 1;
-            while blocks.next_if_eq(&UmBlock(end)).is_some() {
-                end += 1;
-            }
-            let range = AddrRange::new(first.start(), Bytes(UmBlock::SIZE.get() * (end - first.0)));
-            if self.space.forget_preference(range).is_err() {
-                // Some of it was freed.
-                (first.0..end).for_each(|block| _ = self.space.forget_preference(UmBlock(block).range()));
-            }
-        }
+        self.space.forget_preferences(&std::mem::take(&mut *lock(&self.preferred)));
     }
     fn rest(&self) {
         pace::rest();

@@ -195,9 +195,9 @@ fn blocks_are_marked_during_the_call_and_a_panic_leaves_no_mark() {
     assert!(shop.begin_discard(block(1)));
 }
 
-/// Every call takes a microsecond more than the one before.
+/// Every call takes a microsecond more than the one before; and how often it was to take back what it told the driver.
 #[derive(Default)]
-struct Slower(AtomicU64, AtomicU64);
+struct Slower(AtomicU64, AtomicU64, AtomicU64);
 
 impl Slower {
     fn call(&self) {
@@ -220,6 +220,9 @@ impl Mover for Slower {
         self.call();
         Ok(())
     }
+    fn settle(&self) {
+        self.2.fetch_add(1, Ordering::Relaxed);
+    }
     fn now(&self) -> Option<Nanos> {
         Some(Nanos(self.0.load(Ordering::Relaxed)))
     }
@@ -238,8 +241,10 @@ fn what_is_done_is_counted_and_timed_by_lane() {
         ask(&desk, &[11, 12, 13].map(evict));
         scope.spawn(|| tools.run(Hand::Out, || {}, |_| {}));
         outcomes(&desk, 3);
+        assert_eq!(slower.2.load(Ordering::Relaxed), 0);
         desk.close();
     });
+    assert_eq!(slower.2.load(Ordering::Relaxed), 1, "who leaves is over");
     assert_eq!(work.of(Lane::Discard), [2, 3, 1000]);
     assert_eq!(work.of(Lane::Evict), [1, 3, 2000]);
     assert_eq!(work.of(Lane::Predicted), [0; 3]);

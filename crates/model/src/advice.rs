@@ -128,6 +128,12 @@ impl UnifiedMemory {
         self.space.slot(block).is_some_and(|slot| self.blocks[slot].duplicated)
     }
 
+    /// Where the block is preferred, if anywhere.
+    #[must_use]
+    pub fn preferred(&self, block: UmBlock) -> Option<Place> {
+        self.blocks[self.space.slot(block)?].preferred
+    }
+
     /// Takes the right to write from whoever has the block's pages.
     fn begin_duplicating(&mut self, slot: usize) -> bool {
         let mut revoked = false;

@@ -41,6 +41,9 @@ pub const LONGEST: usize = 1 << 14;
 /// Most uses: 128 MiB of them, which only programs have whose launches use a thousand blocks each.
 pub const MOST_USES: usize = 1 << 22;
 
+/// Uses of a block that are looked at for one that writes. A block may be used by every launch, and is ranked anew with each.
+const SEEN: usize = 64;
+
 /// The distance of two launches that follow each other, in tickets: room for strays between them.
 pub const STRIDE: u64 = 1 << 20;
 
@@ -276,19 +279,21 @@ impl Timeline {
 
     /// The launch of a point uses a block. Returns whether that changes when the block is used next, or what it is used for.
     pub fn add(&mut self, Nth(nth): Nth, at: Handle, does: Does) -> bool {
-        let Chain { first, last, odds, .. } = *self.chain(at);
+        let Chain { first, last, near, odds, .. } = *self.chain(at);
         self.points[nth].doubtful |= odds.is_doubtful();
         let Point { ticket, exec, .. } = self.points[nth];
         // Most are added behind all others of the block; a stray's come near the front.
         let (mut before, mut after) = (last, NIL);
         if self.is_after(last, ticket) {
-            (before, after) = (NIL, first);
+            let is_past = near == NIL || self.is_after(near, ticket);
+            (before, after) = if is_past { (NIL, first) } else { (near, self.uses[near as usize].after) };
             while after != NIL && self.uses[after as usize].point < ticket {
                 (before, after) = (after, self.uses[after as usize].after);
             }
         }
         for same in [before, after].into_iter().filter(|&other| other != NIL) {
             if self.uses[same as usize].point == ticket {
+                self.chains[at.index()].near = same;
                 return self.does_more(same, does);
             }
         }
@@ -306,6 +311,7 @@ impl Timeline {
             beside: self.points[nth].first,
         };
         let id = self.put(new);
+        self.chains[at.index()].near = id;
         self.points[nth].first = id;
         self.points[nth].added += 1;
         self.issued_uses += usize::from(nth < self.issued);
@@ -337,13 +343,15 @@ impl Timeline {
         }
     }
 
-    /// When the block is written next, if that is no later than `until`, or its next use.
+    /// When the block is written next, if that is no later than `until`, or its next use. Of one that many launches use before, the last of those that were looked at, which are more than come
+    /// [`SEEN`] launches from the front on.
     pub fn next_write(&self, at: Handle, until: Ticket) -> Option<Ticket> {
-        let first = self.first(at);
-        let mut id = first;
+        let mut id = self.first(at);
+        let mut seen = 0;
         while id != NIL {
             let Use { point, does, after, .. } = self.uses[id as usize];
-            if does.writes() {
+            seen += 1;
+            if does.writes() || seen > SEEN {
                 return Some(point);
             }
             if point > until {

@@ -1,5 +1,6 @@
 //! The driver's rules, one test each. "Facts 4.2" is that section of `docs/facts.md`.
 
+mod afar;
 mod cache;
 mod discard;
 mod duplicates;

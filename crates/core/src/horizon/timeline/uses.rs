@@ -44,6 +44,8 @@ const _: () = assert!(size_of::<Use>() == 32);
 pub(super) struct Chain {
     pub(super) first: u32,
     pub(super) last: u32,
+    /// The one added or found last, from which the next is looked for: what became known is added to many launches one after the other, and a block may be used by each of them.
+    pub(super) near: u32,
     /// Whether the block has no place now.
     pub(super) absent: bool,
     pub(super) odds: Odds,
@@ -56,7 +58,7 @@ impl Timeline {
         if self.chains.len() <= at.index() {
             self.chains.resize(
                 at.index() + 1,
-                Chain { first: NIL, last: NIL, absent: false, odds: Odds::NEW, over: User::NONE },
+                Chain { first: NIL, last: NIL, near: NIL, absent: false, odds: Odds::NEW, over: User::NONE },
             );
         }
         &mut self.chains[at.index()]
@@ -86,6 +88,8 @@ impl Timeline {
         let Use { at, before, after, .. } = self.uses[id as usize];
         debug_assert!(before == NIL || after == NIL, "uses end from the front, and are taken back from the end");
         self.weigh(id, -1);
+        let chain = &mut self.chains[at.index()];
+        chain.near = if chain.near == id { NIL } else { chain.near };
         match before {
             NIL => self.chains[at.index()].first = after,
             before => self.uses[before as usize].after = after,

@@ -117,6 +117,11 @@ impl Horizon {
                 .filter(|(ticket, _)| ticket.0 <= front + SOON)
         };
         while let Some((ticket, at)) = next(&self.written) {
+            // Further than it was looked before.
+            if !known.residency.get(at).listed && self.timeline.next_write(at, Ticket(front + SOON)).is_none() {
+                self.rank(at, known);
+                continue;
+            }
             let Some(by) = self.timeline.find(ticket).map(|nth| self.timeline.seq_of(nth)) else { return };
             if !copies::own(at, by, known, out) {
                 return;
