@@ -18,7 +18,7 @@ use crate::say::say;
 use anyhow::{Context, Result, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use compat::{Compat, Mistake};
-use deepum_core::units::Bytes;
+use deepum_core::units::{Bytes, Nanos};
 use deepum_emu_device::config::Config as Device;
 use deepum_model::{Profile, Ssd};
 use deepum_sim::published::World;
@@ -38,7 +38,7 @@ pub struct ReplayArgs {
     #[arg(required_unless_present = "table", value_name = "TRACE")]
     traces: Vec<Trace>,
     /// G10's Figures 11 and 15, in life and as published: all of their profiles, which are in this folder, and a document of it
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["traces", "policy", "gpu", "host", "ssd", "link", "iterations", "placement", "one_copy", "lost", "vary", "put_right", "json"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["traces", "policy", "gpu", "host", "ssd", "link", "iterations", "placement", "one_copy", "lost", "late", "vary", "put_right", "json"])]
     table: Option<PathBuf>,
     /// With --table: the document [default: docs/results/g10-traces.md of the source tree]
     #[arg(long, value_name = "FILE", requires = "table")]
@@ -74,6 +74,9 @@ pub struct ReplayArgs {
     /// One launch in N is lost before the policy hears of it, on average
     #[arg(long, value_name = "N")]
     lost: Option<NonZeroU64>,
+    /// The policy hears so many microseconds later of what the program does, and of how far the GPU is
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    late: Option<u64>,
     /// Kernels take this share longer or shorter at most, each time another one
     #[arg(long, value_name = "SHARE", value_parser = share)]
     vary: Option<f64>,
@@ -144,6 +147,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 placement: args.placement,
                 one_copy: args.one_copy,
                 lost: args.lost,
+                late: Nanos::micros(args.late.unwrap_or(0)),
                 vary: args.vary,
             };
             in_life(args, &Life::new(device, &otherwise)?)?
@@ -154,6 +158,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 args.placement.is_some(),
                 args.one_copy,
                 args.lost.is_some(),
+                args.late.is_some(),
                 args.vary.is_some(),
             ];
             if life.contains(&true) {

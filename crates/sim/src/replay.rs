@@ -56,6 +56,8 @@ pub struct Setup {
     pub gate: bool,
     /// One launch in so many is lost before the core hears of it, on average.
     pub lost: Option<NonZeroU64>,
+    /// So much later the core hears of what the program does, and of how far the GPU is.
+    pub late: Nanos,
 }
 
 /// What came of a replay.
@@ -110,6 +112,7 @@ pub enum ReplayError {
 enum Next {
     Gpu,
     Hand(u8),
+    Heard,
     Host,
 }
 
@@ -118,7 +121,7 @@ enum Next {
 /// # Errors
 /// [`ReplayError`].
 pub fn replay(script: &Script, setup: &Setup, progress: impl FnMut(u64, u64)) -> Result<Replayed, ReplayError> {
-    let (mut replayed, mind) = play(script, setup, Mind::new(Engine::new(setup.engine)), progress)?;
+    let (mut replayed, mind) = play(script, setup, Mind::new(Engine::new(setup.engine), setup.late), progress)?;
     replayed.core = Some((*mind.thinks.counters(), mind.thinks.snapshot()));
     Ok(replayed)
 }
@@ -135,15 +138,15 @@ pub fn replay_plan(
     progress: impl FnMut(u64, u64),
 ) -> Result<Replayed, ReplayError> {
     let planned = Planned::new(script, recorded, schedule);
-    Ok(play(script, setup, Mind::new(planned), progress)?.0)
+    Ok(play(script, setup, Mind::new(planned, Nanos::ZERO), progress)?.0)
 }
 
-fn play<T: Thinks>(
-    script: &Script,
+fn play<'a, T: Thinks>(
+    script: &'a Script,
     setup: &Setup,
-    mut mind: Mind<T>,
+    mut mind: Mind<'a, T>,
     mut progress: impl FnMut(u64, u64),
-) -> Result<(Replayed, Mind<T>), ReplayError> {
+) -> Result<(Replayed, Mind<'a, T>), ReplayError> {
     let options =
         Options { memory: Some(setup.memory), host_memory: Some(setup.host), ssd: setup.ssd, ..Options::default() };
     let mut memory = UnifiedMemory::new(&setup.profile, &options);
@@ -156,6 +159,7 @@ fn play<T: Thinks>(
         let hand = mind.next();
         let others = [
             hand.map(|(at, direction)| (at, Next::Hand(direction as u8))),
+            mind.hears().map(|at| (at, Next::Heard)),
             host.next(now, mind.thinks.lead(), &gpu).map(|at| (at, Next::Host)),
         ];
         let other = others.into_iter().flatten().min();
@@ -169,8 +173,8 @@ fn play<T: Thinks>(
                     Happened::Went => continue,
                     Happened::Faulted => mind.look(&mut memory, now),
                     Happened::Finished(stream, done) => {
-                        mind.tell(&Event::Progress { stream, done });
-                        over.pass(done, &host, &mut mind);
+                        mind.reaches(Event::Progress { stream, done }, now);
+                        over.pass(done, now, &host, &mut mind);
                         progress(done.0, launches);
                         marks.pass(&host, &gpu, &memory);
                     }
@@ -183,6 +187,7 @@ fn play<T: Thinks>(
                     continue;
                 }
             }
+            Next::Heard => mind.hear(now),
             Next::Host => {
                 host.step(now, &mut memory, &mut mind, &mut gpu)?;
                 marks.pass(&host, &gpu, &memory);
@@ -200,9 +205,9 @@ struct Over {
 }
 
 impl Over {
-    fn pass<T: Thinks>(&mut self, done: LaunchSeq, host: &Host<'_>, mind: &mut Mind<T>) {
+    fn pass<T: Thinks>(&mut self, done: LaunchSeq, now: Nanos, host: &Host<'_>, mind: &mut Mind<'_, T>) {
         if let Some(seq) = self.asked.filter(|&asked| asked <= done) {
-            mind.tell(&Event::Over { seq });
+            mind.reaches(Event::Over { seq }, now);
             self.asked = None;
         }
         if self.asked.is_none() && mind.thinks.doubts() {

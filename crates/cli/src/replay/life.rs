@@ -46,6 +46,7 @@ pub struct Life {
     placement: Option<Placement>,
     one_copy: bool,
     lost: Option<NonZeroU64>,
+    late: Nanos,
     vary: Option<f64>,
 }
 
@@ -66,6 +67,8 @@ pub struct Otherwise {
     pub one_copy: bool,
     /// One launch in so many is lost.
     pub lost: Option<NonZeroU64>,
+    /// How much later it is heard of anything.
+    pub late: Nanos,
     /// How much longer or shorter kernels take, as a share.
     pub vary: Option<f64>,
 }
@@ -92,8 +95,8 @@ impl Life {
         }
         let memory = gpu.memory.unwrap_or(profile.memory - profile.context);
         let host = otherwise.host.or(gpu.host).unwrap_or(profile.host_memory);
-        let Otherwise { ssd, iterations, placement, one_copy, lost, vary, .. } = *otherwise;
-        Ok(Self { profile, memory, host, ssd, iterations, placement, one_copy, lost, vary })
+        let Otherwise { ssd, iterations, placement, one_copy, lost, late, vary, .. } = *otherwise;
+        Ok(Self { profile, memory, host, ssd, iterations, placement, one_copy, lost, late, vary })
     }
 
     /// Whether a policy can be replayed.
@@ -152,8 +155,8 @@ impl Life {
     fn setup(&self, policy: PolicyName, memory: Bytes) -> Setup {
         // The driver that is modelled can.
         let engine = Config { saving: !self.one_copy, ..Config::new(policy, memory) };
-        let Self { host, ssd, lost, .. } = *self;
-        Setup { profile: self.profile.clone(), memory, host, ssd, engine, gate: true, lost }
+        let Self { host, ssd, lost, late, .. } = *self;
+        Setup { profile: self.profile.clone(), memory, host, ssd, engine, gate: true, lost, late }
     }
 
     fn limits(&self) -> Limits {

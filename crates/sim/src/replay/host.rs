@@ -83,7 +83,7 @@ impl<'a> Host<'a> {
         &mut self,
         now: Nanos,
         memory: &mut UnifiedMemory,
-        mind: &mut Mind<T>,
+        mind: &mut Mind<'a, T>,
         gpu: &mut Gpu<'a>,
     ) -> Result<(), ReplayError> {
         let steps = self.steps;
@@ -91,16 +91,16 @@ impl<'a> Host<'a> {
         let took = match &step.does {
             Does::Alloc(range) => {
                 memory.map_managed(*range).map_err(ReplayError::Trace)?;
-                mind.tell(&Event::Alloc { range: *range });
+                mind.reaches(Event::Alloc { range: *range }, now);
                 self.call
             }
             Does::Free(range) => {
                 memory.unmap_managed(*range).map_err(ReplayError::Trace)?;
-                mind.freed(*range);
+                mind.freed(*range, now);
                 self.call
             }
             Does::PtBlock { range, active } => {
-                mind.pt_block(*range, *active, self.issued);
+                mind.pt_block(*range, *active, self.issued, now);
                 Nanos::ZERO
             }
             Does::Issue(work) => {
@@ -125,23 +125,20 @@ impl<'a> Host<'a> {
     }
 
     /// Answers how many calls of ours come with it: the progress write, and the wait at the gate.
-    fn issue<T: Thinks>(&mut self, work: &'a Work, now: Nanos, mind: &mut Mind<T>, gpu: &mut Gpu<'a>) -> u64 {
+    fn issue<T: Thinks>(&mut self, work: &'a Work, now: Nanos, mind: &mut Mind<'a, T>, gpu: &mut Gpu<'a>) -> u64 {
         self.issued = self.issued.plus(1);
         let (seq, stream) = (self.issued, work.stream);
         let awake = mind.thinks.awake();
         match &work.what {
             What::Launch { kernel, key, pointers } if awake && !self.is_lost(seq) => {
-                mind.tell(&Event::Launch(Launch {
-                    seq,
-                    stream,
-                    key: *key,
-                    kernel: KernelId(kernel.0.into()),
-                    pointers,
-                }));
+                mind.reaches(
+                    Event::Launch(Launch { seq, stream, key: *key, kernel: KernelId(kernel.0.into()), pointers }),
+                    now,
+                );
             }
             What::Copy if awake => {
                 for touch in &work.touches {
-                    mind.tell(&Event::Copy { seq, stream, range: touch.range, write: touch.access.writes() });
+                    mind.reaches(Event::Copy { seq, stream, range: touch.range, write: touch.access.writes() }, now);
                 }
             }
             What::Launch { .. } | What::Copy => {}

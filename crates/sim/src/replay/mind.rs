@@ -17,7 +17,7 @@ use deepum_core::steps::Step;
 use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Nanos, Place, UmBlock};
 use deepum_model::{Group, Notice, UnifiedMemory};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 /// The one GPU there is.
@@ -73,8 +73,11 @@ impl Thinks for Engine {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Mind<T> {
+pub(super) struct Mind<'a, T> {
     pub(super) thinks: T,
+    /// What it is still to hear of what the program and the GPU did, and when; and how much later than it happened.
+    unheard: VecDeque<(Nanos, Event<'a>)>,
+    late: Nanos,
     queues: Queues,
     commands: Commands,
     /// By [`Hand`].
@@ -108,10 +111,13 @@ struct Held {
     released: LaunchSeq,
 }
 
-impl<T: Thinks> Mind<T> {
-    pub(super) fn new(thinks: T) -> Self {
+impl<'a, T: Thinks> Mind<'a, T> {
+    /// It hears that much later of what the program and the GPU do.
+    pub(super) fn new(thinks: T, late: Nanos) -> Self {
         Self {
             thinks,
+            unheard: VecDeque::new(),
+            late,
             queues: Queues::default(),
             commands: Commands::new(),
             hands: Default::default(),
@@ -136,13 +142,34 @@ impl<T: Thinks> Mind<T> {
         self.tell_all([*event]);
     }
 
+    /// Tells it, when it is to hear of it.
+    pub(super) fn reaches(&mut self, event: Event<'a>, now: Nanos) {
+        if self.late == Nanos::ZERO {
+            self.tell(&event);
+        } else {
+            self.unheard.push_back((now + self.late, event));
+        }
+    }
+
+    /// When it hears of something next.
+    pub(super) fn hears(&self) -> Option<Nanos> {
+        self.unheard.front().map(|(at, _)| *at)
+    }
+
+    /// Tells it what it has heard of by now.
+    pub(super) fn hear(&mut self, now: Nanos) {
+        while let Some((_, event)) = self.unheard.pop_front_if(|(at, _)| *at <= now) {
+            self.tell(&event);
+        }
+    }
+
     /// Tells it one after the other: to ask for the time costs as much as some events.
-    fn tell_all<'a>(&mut self, events: impl IntoIterator<Item = Event<'a>>) {
+    fn tell_all<'b>(&mut self, events: impl IntoIterator<Item = Event<'b>>) {
         self.thinking(|thinks, out, _| events.into_iter().for_each(|event| thinks.on(&event, out)));
     }
 
     /// A PT block is handed out or taken back, everything up to `issued` being under way.
-    pub(super) fn pt_block(&mut self, range: AddrRange, active: bool, issued: LaunchSeq) {
+    pub(super) fn pt_block(&mut self, range: AddrRange, active: bool, issued: LaunchSeq, now: Nanos) {
         for block in range.blocks() {
             let held = self.held.entry(block).or_default();
             held.reported = true;
@@ -154,16 +181,16 @@ impl<T: Thinks> Mind<T> {
             }
         }
         if !active {
-            self.tell(&Event::Issued { seq: issued });
+            self.reaches(Event::Issued { seq: issued }, now);
         }
-        self.tell(&Event::PtBlock { range, active });
+        self.reaches(Event::PtBlock { range, active }, now);
     }
 
-    pub(super) fn freed(&mut self, range: AddrRange) {
+    pub(super) fn freed(&mut self, range: AddrRange, now: Nanos) {
         for block in range.blocks() {
             self.held.remove(&block);
         }
-        self.tell(&Event::Free { range });
+        self.reaches(Event::Free { range }, now);
     }
 
     /// Tells what the driver reports by now.

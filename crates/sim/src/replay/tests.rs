@@ -51,7 +51,7 @@ fn script(does: Vec<Does>) -> Script {
 fn setup(policy: PolicyName, memory: Bytes) -> Setup {
     let profile = Profile::named("a100-40g").unwrap();
     let engine = Config::new(policy, memory);
-    Setup { profile, memory, host: Bytes::gib(1), ssd: None, engine, gate: true, lost: None }
+    Setup { profile, memory, host: Bytes::gib(1), ssd: None, engine, gate: true, lost: None, late: Nanos::ZERO }
 }
 
 fn run(script: &Script, policy: PolicyName, memory: Bytes) -> Replayed {
@@ -130,6 +130,25 @@ fn neither_lost_launches_nor_kernels_that_take_longer_or_shorter_upset_the_horiz
     let kernels: u64 = script.steps.iter().skip(1 + 80 + 4 * 81).filter_map(time_of).sum();
     let varied = time(&script, 0);
     assert!(varied * 100 < kernels * 102, "{varied} for {kernels}");
+}
+
+/// An engine that is behind sees launches fault before it knows of them; it is still no worse than none.
+#[test]
+fn who_hears_late_is_not_slower_than_who_does_nothing() {
+    let script = there_and_back(12);
+    let time = |setup: &Setup| -> u64 {
+        let replayed = replay(&script, setup, |_, _| ()).unwrap();
+        replayed.iterations[4..].iter().map(|iteration| iteration.time.0).sum()
+    };
+    let demand = time(&setup(PolicyName::Demand, Bytes::mib(500)));
+    for saving in [false, true] {
+        let mut horizon = setup(PolicyName::Horizon, Bytes::mib(500));
+        horizon.engine.saving = saving;
+        let times =
+            [0, 100, 1_000, 10_000, 100_000].map(|late| time(&Setup { late: Nanos::micros(late), ..horizon.clone() }));
+        assert!(times.iter().all(|time| *time < demand), "{times:?}, and {demand} without");
+        assert!(times[1] * 100 < times[0] * 102, "{times:?}");
+    }
 }
 
 /// As of a model that answers: 640 MiB of weights, all read for each token and hardly any work, among them a few launches that nobody knows; and 200 MiB of which
@@ -302,7 +321,7 @@ fn what_is_only_read_is_copied_out_once_and_dropped_and_what_was_owned_is_copied
     setup.engine.saving = true;
     let run = || {
         let engine = Engine::deciding(setup.engine, Box::new(Drops));
-        play(&script, &setup, Mind::new(engine), |_, _| ()).unwrap()
+        play(&script, &setup, Mind::new(engine, Nanos::ZERO), |_, _| ()).unwrap()
     };
     let (replayed, mind) = run();
     let counters = *mind.thinks.counters();
