@@ -192,7 +192,7 @@ pub const VARIABLES: &[Variable] = &[
     Variable {
         name: "DEEPUM_LEAVE",
         values: "measured|mapped|unmapped",
-        help: "how blocks leave the GPU: mapped by the host page by page, which takes a processor 117 us a block; unmapped, for which the driver has to let nothing else move for a moment; \
+        help: "how blocks leave the GPU: mapped by the host page by page, which takes a processor 117 us a block; unmapped, for which the driver has to let nothing else move for a moment, and after which it is left to DeepUM to bring what the GPU faults on; \
                or as was faster of late, the other way being tried now and then. What is the program's own managed memory, or has two copies, leaves mapped",
         set: |c, v| Leave::parse(v).map(|l| c.leave = l),
         default: |c| c.leave.to_string(),
