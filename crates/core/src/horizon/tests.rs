@@ -1,7 +1,7 @@
 //! Timeline and ranks against what they stand for: lists written out in full.
 
 use super::ranks::{Class, NEVER, Ranks};
-use super::timeline::{Does, Timeline, ordinal};
+use super::timeline::{Does, STRIDE, Timeline, ordinal};
 use crate::residency::{Handle, Ticket};
 use crate::units::{ExecId, LaunchSeq};
 use proptest::prelude::*;
@@ -21,6 +21,8 @@ struct Plain {
 enum Step {
     Predict { exec: u32, uses: Vec<(u32, Does)> },
     Issue { exec: u32, left_out: Option<usize>, uses: Vec<(u32, Does)> },
+    /// More becomes known of a launch, wherever it is.
+    Teach { nth: usize, uses: Vec<(u32, Does)> },
     Finish,
     TakeBack,
     Skip { block: u32 },
@@ -36,6 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0u32..5, uses()).prop_map(|(exec, uses)| Step::Predict { exec, uses }),
         6 => (0u32..5, prop::option::of(0usize..3), uses())
             .prop_map(|(exec, left_out, uses)| Step::Issue { exec, left_out, uses }),
+        6 => (0usize..64, uses()).prop_map(|(nth, uses)| Step::Teach { nth, uses }),
         4 => Just(Step::Finish),
         1 => Just(Step::TakeBack),
         1 => (0..BLOCKS).prop_map(|block| Step::Skip { block }),
@@ -118,6 +121,15 @@ proptest! {
                         *written = does.max(*written);
                     }
                 }
+                Step::Teach { nth, uses } => {
+                    let points: Vec<_> = timeline.all().collect();
+                    let Some(at) = nth.checked_rem(points.len()) else { continue };
+                    for (block, does) in uses {
+                        timeline.add(points[at], Handle::of(block), does);
+                        let written = plain[at].uses.entry(block).or_default();
+                        *written = does.max(*written);
+                    }
+                }
                 Step::Finish => {
                     over = (over + 1).min(seq);
                     while timeline.pop(LaunchSeq(over), |_| ()).is_some() {}
@@ -191,6 +203,25 @@ fn written(uses: &[(u32, Does)]) -> BTreeMap<u32, Does> {
         *before = does.max(*before);
     }
     all
+}
+
+/// A block that each launch reads, and the 100th writes: that is seen once it is near, and never too late.
+#[test]
+fn a_write_behind_many_reads_is_seen_when_it_is_near() {
+    let (mut timeline, block) = (Timeline::default(), Handle::of(0));
+    let points: Vec<_> = (0..100u64).map(|_| timeline.push(ExecId(7))).collect();
+    for (at, &nth) in points.iter().enumerate() {
+        timeline.add(nth, block, if at == 99 { Does::Writes } else { Does::Reads });
+    }
+    let write = Ticket(100 * STRIDE);
+    let mut seen = Vec::new();
+    for seq in 1..=99 {
+        timeline.issue(LaunchSeq(seq), Some(ExecId(7)), Some(0), |_| ());
+        seen.push(timeline.next_write(block, NEVER).expect("it is foreseen"));
+        timeline.pop(LaunchSeq(seq), |_| ());
+    }
+    assert!(seen.iter().all(|&ticket| ticket <= write) && seen[0] < write);
+    assert!(seen[36..].iter().all(|&ticket| ticket == write), "64 uses are looked at");
 }
 
 /// Two launches alternate; one that was expected next but one leaves the other out.
