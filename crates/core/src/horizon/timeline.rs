@@ -105,6 +105,10 @@ impl Point {
             added: 0,
         }
     }
+    /// How many uses were added to it.
+    pub const fn added(&self) -> usize {
+        self.added
+    }
 }
 
 /// How manieth a point is, until points are added or go.

@@ -79,6 +79,9 @@ const ENOUGH: u32 = 32;
 /// So many launches later predictions are brought up to what is known, and it is looked anew for who is worth saving: either looks at everything.
 const STALE: u64 = 32;
 
+/// And one launch more for so many uses as were noted then: what every launch teaches may concern all of them.
+const NOTED: usize = 1024;
+
 /// It is looked for the latter, too, once so many blocks have another place or next use: an optimizer has not as many launches, and each uses hundreds of blocks.
 const CHANGES: usize = 256;
 
@@ -101,6 +104,7 @@ pub struct Horizon {
     /// Whose blocks became known of late, and the launch at which predictions were last brought up to that.
     taught: Set<ExecId>,
     brought_up: LaunchSeq,
+    noted: usize,
     /// The newest launch of which nothing was heard.
     missing: LaunchSeq,
     /// How often what was expected of late came next.
@@ -130,6 +134,7 @@ impl Horizon {
             ahead: None,
             taught: Set::default(),
             brought_up: LaunchSeq(0),
+            noted: 0,
             missing: LaunchSeq(0),
             trust: 0,
             doubt: Doubt::default(),

@@ -4,7 +4,7 @@
 //! the first launch that names memory that was handed out fills it, and from write faults; otherwise it is taken to read.
 //! Not here: blocks that a table names and the program does not have yet. They are passed over, and fault.
 
-use super::{ENOUGH, Horizon, MOST_TRUST, STALE, STRAY, WALK, WRONG};
+use super::{ENOUGH, Horizon, MOST_TRUST, NOTED, STALE, STRAY, WALK, WRONG};
 use crate::correlate::trail::Came;
 use crate::correlate::{Places, StableBlock};
 use crate::horizon::ranks::Class;
@@ -160,9 +160,11 @@ impl Horizon {
     fn bring_up(&mut self, known: &mut Known) {
         let since = self.habits_known;
         let is_news = !self.taught.is_empty() || self.habits.version() > since;
-        if !is_news || self.timeline.last_issued < self.brought_up.plus(STALE) {
+        let pause = STALE.max((self.noted / NOTED) as u64);
+        if !is_news || self.timeline.last_issued < self.brought_up.plus(pause) {
             return;
         }
+        self.noted = 0;
         (self.brought_up, self.habits_known) = (self.timeline.last_issued, self.habits.version());
         let taught = std::mem::take(&mut self.taught);
         for nth in self.timeline.all() {
@@ -170,6 +172,7 @@ impl Horizon {
             let seq = self.timeline.issued_at(nth);
             if exec.is_some_and(|exec| taught.contains(&exec) || self.habits.has_changed(exec, since)) {
                 self.uses(nth, exec, seq, known);
+                self.noted += self.timeline.point(nth).added();
             }
         }
     }
