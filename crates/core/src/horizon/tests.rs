@@ -19,14 +19,28 @@ struct Plain {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Predict { exec: u32, uses: Vec<(u32, Does)> },
-    Issue { exec: u32, left_out: Option<usize>, uses: Vec<(u32, Does)> },
+    Predict {
+        exec: u32,
+        uses: Vec<(u32, Does)>,
+    },
+    Issue {
+        exec: u32,
+        left_out: Option<usize>,
+        uses: Vec<(u32, Does)>,
+    },
     /// More becomes known of a launch, wherever it is.
-    Teach { nth: usize, uses: Vec<(u32, Does)> },
+    Teach {
+        nth: usize,
+        uses: Vec<(u32, Does)>,
+    },
     Finish,
     TakeBack,
-    Skip { block: u32 },
-    Forget { block: u32 },
+    Skip {
+        block: u32,
+    },
+    Forget {
+        block: u32,
+    },
 }
 
 fn uses() -> impl Strategy<Value = Vec<(u32, Does)>> {
