@@ -3,8 +3,8 @@
 //! Problem: the plain way out enters a block into the host's page tables, page by page, which takes a processor 117 us whatever the link does (facts 4.1), and more the first
 //! time. The other way (`kmod-bridge/src/leave.rs`) does not, but waits three times until no migration is asked for, which takes longer than that on a slow link, and the longer the more comes meanwhile.
 //! Idea: the first blocks leave in turn one way and the other, until enough has left each way. From then on the way that took less time a block of late is taken, and the other one tried now and then: so rarely that
-//! it costs less than a sixty-fourth of the time. What is not seen in what leaving takes is counted as well: for a third of
-//! that time who leaves unmapped lets nobody ask for anything (facts 4.9).
+//! it costs less than a sixty-fourth of the time. What is not seen in what leaving takes is counted as well: where who leaves unmapped ends a preference, it lets nobody ask for anything for a third of
+//! that time (facts 4.9).
 
 use crate::units::Nanos;
 
@@ -12,7 +12,7 @@ use crate::units::Nanos;
 const ENOUGH: u64 = 256;
 /// A block whose contents no link carries in this time: nothing moved.
 const NOTHING: Nanos = Nanos(20_000);
-/// To leave unmapped must take less by this part of its time: on an H200 25 of 72 us a block are under a lock that holds up what comes, of which a call under way bridges most. An eighth is a choice, not a measurement. Where both take the same, as on a
+/// To leave unmapped must take less by this part of its time: on an H200 25 of 72 us a block are under a lock that holds up what comes, where the preference for the host ends with it. An eighth is a choice, not a measurement, and was not tried anew where it stays. Where both take the same, as on a
 /// link of PCIe 3 in the model, the plain way is the better one (`docs/policies.md`).
 const LOCKED: u64 = 8;
 /// Calls after which the other way is tried again, if it takes as long; more if it takes longer.

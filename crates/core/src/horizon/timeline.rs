@@ -41,7 +41,7 @@ pub const LONGEST: usize = 1 << 14;
 /// Most uses: 128 MiB of them, which only programs have whose launches use a thousand blocks each.
 pub const MOST_USES: usize = 1 << 22;
 
-/// Uses of a block that are looked at for one that writes. A block may be used by every launch, and is ranked anew with each.
+/// Uses of a block that are looked at for one that writes. A block may be used by every launch, and is ranked anew with each. A choice: more than come within `policy::horizon`'s SOON.
 const SEEN: usize = 64;
 
 /// The distance of two launches that follow each other, in tickets: room for strays between them.

@@ -79,7 +79,7 @@ const ENOUGH: u32 = 32;
 /// So many launches later predictions are brought up to what is known, and it is looked anew for who is worth saving: either looks at everything.
 const STALE: u64 = 32;
 
-/// And one launch more for so many uses as were noted then: what every launch teaches may concern all of them.
+/// And one launch more for so many uses as were noted then: what every launch teaches may concern all of them. A choice; no other was tried.
 const NOTED: usize = 1024;
 
 /// It is looked for the latter, too, once so many blocks have another place or next use: an optimizer has not as many launches, and each uses hundreds of blocks.
