@@ -46,6 +46,8 @@ pub struct Point {
 struct Work {
     /// With host memory for everything, the same with one copy of a block, and with less host memory.
     machines: [Life; 3],
+    /// Iterations that plans are carried out on.
+    planned: u32,
     in_life: Vec<Policy>,
     in_compat: Vec<Policy>,
     /// Each with whether it is one of Figure 11; those that take longest first.
@@ -64,6 +66,7 @@ impl Work {
         points.sort_by_key(|(work, ..)| std::cmp::Reverse(*work));
         Ok(Self {
             machines: manifest.machines()?,
+            planned: manifest.planned_iterations,
             in_life: manifest.in_life()?,
             in_compat: manifest.in_compat()?,
             points: points.into_iter().map(|(_, name, is)| (name, is)).collect(),
@@ -74,7 +77,8 @@ impl Work {
         let mut quiet = |_: &str| ();
         let mut rows = |ready: &Ready<'_>| self.in_life.iter().map(|policy| ready.row(*policy, &mut quiet)).collect();
         let [machine, one_copy, small] = &self.machines;
-        let ready = machine.ready(&Trace::G10(name.clone()), &mut |_| ())?;
+        let trace = Trace::G10(name.clone());
+        let ready = machine.ready(&trace, &mut |_| ())?.with_plans_on(&trace, self.planned)?;
         let life = rows(&ready);
         let ready = ready.on(one_copy);
         let one_copy = of_figure_11.then(|| ready.row(Policy::Core(PolicyName::Horizon), &mut |_| ()));

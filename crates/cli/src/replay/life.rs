@@ -77,10 +77,17 @@ pub struct Otherwise {
 pub struct Ready<'a> {
     life: &'a Life,
     name: String,
-    script: Script,
-    recorded: Result<Recorded, String>,
+    read: Read,
+    /// What plans are carried out on, if not on that.
+    shorter: Option<Read>,
     bound: Option<Nanos>,
     ideal: Option<Nanos>,
+}
+
+/// What a program did, and what its last iteration is to a planner.
+struct Read {
+    script: Script,
+    recorded: Result<Recorded, String>,
 }
 
 impl Life {
@@ -111,13 +118,27 @@ impl Life {
     pub fn ready(&self, trace: &Trace, say: &mut dyn FnMut(&str)) -> Result<Ready<'_>> {
         let name = trace.to_string();
         say(&format!("{name}: reading"));
-        let mut script = trace.open(self.iterations, self.memory)?;
+        let read = self.read(trace, self.iterations)?;
+        say(&format!("{name}: bound"));
+        let bound = read.recorded.as_ref().map_err(Clone::clone).and_then(|recorded| self.bound(recorded, true));
+        if let Err(why) = &bound {
+            eprintln!("deepum: {name}: no bound: {why}");
+        }
+        let ideal =
+            replay(&read.script, &self.setup(PolicyName::Demand, UNLIMITED), launches(&name, "unlimited", say))?
+                .iterations;
+        let (bound, ideal) = (bound.ok(), ideal.last().map(|last| last.time));
+        Ok(Ready { life: self, name, read, shorter: None, bound, ideal })
+    }
+
+    fn read(&self, trace: &Trace, iterations: u32) -> Result<Read> {
+        let mut script = trace.open(iterations, self.memory)?;
         if let Some(share) = self.vary {
             script.vary_times(share);
         }
         if script.lost > 0 {
             eprintln!(
-                "deepum: {name}: {} calls and notices of the program are missing: the recorder lost them",
+                "deepum: {trace}: {} calls and notices of the program are missing: the recorder lost them",
                 script.lost
             );
         }
@@ -125,21 +146,13 @@ impl Life {
             Placement::Pytorch => as_pytorch(&script),
             Placement::Trace => script,
         };
-        say(&format!("{name}: bound"));
         let recorded = script.last_iteration().map_err(|why| why.to_string());
-        let bound = recorded.as_ref().map_err(Clone::clone).and_then(|recorded| self.bound(recorded, true));
-        if let Err(why) = &bound {
-            eprintln!("deepum: {name}: no bound: {why}");
-        }
-        let ideal =
-            replay(&script, &self.setup(PolicyName::Demand, UNLIMITED), launches(&name, "unlimited", say))?.iterations;
-        let (bound, ideal) = (bound.ok(), ideal.last().map(|last| last.time));
-        Ok(Ready { life: self, name, script, recorded, bound, ideal })
+        Ok(Read { script, recorded })
     }
 
     /// Whether the GPU and host memory have room for all that lives at a time.
     pub fn has_room_for(&self, ready: &Ready<'_>) -> bool {
-        let live = ready.recorded.as_ref().ok().and_then(|recorded| recorded.program.live().into_iter().max());
+        let live = ready.read.recorded.as_ref().ok().and_then(|recorded| recorded.program.live().into_iter().max());
         live.is_none_or(|live| live.0 <= self.memory.0.saturating_add(self.host.0))
     }
 
@@ -172,10 +185,18 @@ impl Life {
     }
 }
 
-impl Ready<'_> {
+impl<'a> Ready<'a> {
+    /// The same, plans being carried out on so many iterations: they have nothing to learn.
+    ///
+    /// # Errors
+    /// As [`Life::ready`].
+    pub fn with_plans_on(self, trace: &Trace, iterations: u32) -> Result<Self> {
+        Ok(Self { shorter: Some(self.life.read(trace, iterations)?), ..self })
+    }
+
     /// The same on another machine, with the same GPU and the same link.
-    pub fn on(self, life: &Life) -> Ready<'_> {
-        Ready { life, ..self }
+    pub fn on(self, life: &'a Life) -> Self {
+        Self { life, ..self }
     }
 
     /// Replays it.
@@ -190,13 +211,16 @@ impl Ready<'_> {
 
     fn replayed(&self, policy: Policy, progress: impl FnMut(u64, u64)) -> Result<deepum_sim::replay::Replayed, Why> {
         match policy {
-            Policy::Core(policy) => Ok(replay(&self.script, &self.life.setup(policy, self.life.memory), progress)?),
+            Policy::Core(policy) => {
+                Ok(replay(&self.read.script, &self.life.setup(policy, self.life.memory), progress)?)
+            }
             Policy::DeepumPlus => Err(Why::Other("it is simulated in no other world than g10-compat".to_owned())),
             Policy::Planner(planner) => {
-                let recorded = self.recorded.as_ref().map_err(|why| Why::Other(why.clone()))?;
+                let Read { script, recorded } = self.shorter.as_ref().unwrap_or(&self.read);
+                let recorded = recorded.as_ref().map_err(|why| Why::Other(why.clone()))?;
                 let plan = planner.plan(&recorded.program, &self.life.tiers()).map_err(Why::Other)?;
                 let setup = self.life.setup(PolicyName::Demand, self.life.memory);
-                Ok(replay_plan(&self.script, &setup, recorded, &plan.schedule, progress)?)
+                Ok(replay_plan(script, &setup, recorded, &plan.schedule, progress)?)
             }
         }
     }

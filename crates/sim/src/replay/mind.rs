@@ -12,12 +12,13 @@ use super::job::{Job, Leaves};
 use deepum_core::command::Commands;
 use deepum_core::engine::Engine;
 use deepum_core::event::{DiscardOutcome, Event, Fault, Migration};
+use deepum_core::mix::Map;
 use deepum_core::queues::{BATCH, Batch, Direction, Hand, Lane, Queues};
 use deepum_core::steps::Step;
 use deepum_core::trial::Trial;
 use deepum_core::units::{AddrRange, Bytes, DeviceId, LaunchSeq, Nanos, Place, UmBlock};
 use deepum_model::{Group, Notice, UnifiedMemory};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// The one GPU there is.
@@ -82,7 +83,7 @@ pub(super) struct Mind<'a, T> {
     commands: Commands,
     /// By [`Hand`].
     hands: [Mover; Hand::ALL.len()],
-    held: HashMap<UmBlock, Held>,
+    held: Map<UmBlock, Held>,
     notices: Vec<Notice>,
     /// How blocks had better leave.
     trial: Trial,
@@ -121,7 +122,7 @@ impl<'a, T: Thinks> Mind<'a, T> {
             queues: Queues::default(),
             commands: Commands::new(),
             hands: Default::default(),
-            held: HashMap::new(),
+            held: Map::default(),
             notices: Vec::new(),
             trial: Trial::default(),
             stay: None,

@@ -18,10 +18,11 @@ use super::script::{Does, Script};
 use crate::planner::schedule::{Kind, Move, Schedule};
 use deepum_core::command::{Command, Commands, Why};
 use deepum_core::event::Event;
+use deepum_core::mix::Map;
 use deepum_core::queues::{Lane, Queues};
 use deepum_core::units::{AddrRange, DevAddr, LaunchSeq, Place, UmBlock};
 use deepum_trace::program::{Life, Recorded, TensorId};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 /// Kernels before the GPU comes to its hand-out that a PT block is populated. A choice: longer than a call takes.
 const BEFORE: u64 = 4;
@@ -46,13 +47,13 @@ pub(super) struct Planned<'a> {
     coming: VecDeque<(LaunchSeq, AddrRange, bool)>,
     populated: usize,
     /// PT blocks by their start.
-    held: HashMap<DevAddr, (AddrRange, Option<TensorId>)>,
+    held: Map<DevAddr, (AddrRange, Option<TensorId>)>,
     tensors: Vec<Tensor>,
-    blocks: HashMap<UmBlock, Block>,
+    blocks: Map<UmBlock, Block>,
     /// Nothing lives in them, as far as nothing came since.
     dead: VecDeque<UmBlock>,
     fetching: BTreeSet<(LaunchSeq, UmBlock)>,
-    fetching_for: HashMap<UmBlock, LaunchSeq>,
+    fetching_for: Map<UmBlock, LaunchSeq>,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -83,12 +84,12 @@ impl<'a> Planned<'a> {
             issued: LaunchSeq(0),
             coming: VecDeque::new(),
             populated: 0,
-            held: HashMap::new(),
+            held: Map::default(),
             tensors: vec![Tensor::default(); program.tensors().len()],
-            blocks: HashMap::new(),
+            blocks: Map::default(),
             dead: VecDeque::new(),
             fetching: BTreeSet::new(),
-            fetching_for: HashMap::new(),
+            fetching_for: Map::default(),
         };
         for id in program.ids().filter(|id| program.tensor(*id).life == Life::Global) {
             planned.born(recorded.places[id.index()], Some(id));

@@ -28,6 +28,8 @@ pub struct Manifest {
     pub table_2_host: String,
     /// How often an iteration is repeated in life; the last one counts.
     pub iterations: u32,
+    /// The same for plans, which are told it in advance and have nothing to learn.
+    pub planned_iterations: u32,
     /// Policies in life, and in the published world.
     life: Vec<String>,
     compat: Vec<String>,
