@@ -109,6 +109,10 @@ impl Block {
     fn stays(&self) -> bool {
         self.on_device && !self.ask.leaves()
     }
+    /// Whether the way out is to take it: it is asked to leave, and its contents are not given up.
+    fn goes(&self) -> bool {
+        self.on_device && self.ask.leaves() && self.ask != Ask::Discard
+    }
     /// Whether it will take a chunk.
     fn comes(&self) -> bool {
         !self.on_device && matches!(self.ask, Ask::Populate | Ask::Urgent | Ask::Predicted | Ask::Own)
@@ -132,6 +136,7 @@ pub struct Residency {
     clock: u64,
     on_device: usize,
     staying: usize,
+    going: usize,
     coming: usize,
     discarding: usize,
     evicting: usize,
@@ -172,6 +177,7 @@ impl Residency {
             clock: 0,
             on_device: 0,
             staying: 0,
+            going: 0,
             coming: 0,
             discarding: 0,
             evicting: 0,
@@ -273,9 +279,10 @@ impl Residency {
     fn change(&mut self, at: Handle, change: impl FnOnce(&mut Block)) {
         let block = &mut self.blocks[at.0 as usize];
         let (stayed, came, discarded) = (block.stays(), block.comes(), block.ask == Ask::Discard);
-        let evicted = block.ask.evicts();
+        let (went, evicted) = (block.goes(), block.ask.evicts());
         change(block);
         self.staying = self.staying + usize::from(block.stays()) - usize::from(stayed);
+        self.going = self.going + usize::from(block.goes()) - usize::from(went);
         self.coming = self.coming + usize::from(block.comes()) - usize::from(came);
         self.evicting = self.evicting + usize::from(block.ask.evicts()) - usize::from(evicted);
         self.discarding = self.discarding + usize::from(block.ask == Ask::Discard) - usize::from(discarded);
@@ -441,6 +448,10 @@ impl Residency {
     /// Blocks on the GPU that are asked to leave.
     pub fn blocks_leaving(&self) -> usize {
         self.on_device - self.staying
+    }
+    /// Those of them that the way out is to take: not those whose contents are given up.
+    pub fn blocks_going(&self) -> usize {
+        self.going
     }
     /// Blocks asked to leave with a copy.
     pub fn blocks_evicting(&self) -> usize {

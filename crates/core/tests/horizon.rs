@@ -173,3 +173,27 @@ fn who_executes_gets_places_of_the_dead_and_does_not_wait_for_those_who_leave() 
     let given_up = scene.asked.iter().filter(|command| matches!(command, Command::Discard { .. })).count();
     assert!(given_up >= 64, "{given_up} of 580 that are dead, while {leaving} leave");
 }
+
+#[test]
+fn while_contents_are_given_up_others_leave_too() {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    let tensor = |scene: &mut Scene, first, count| {
+        scene.alloc(first, count);
+        scene.tell(&Event::PtBlock { range: range(first, count), active: true });
+        scene.launch(first, &(first..first + count).collect::<Vec<_>>());
+    };
+    for (first, count) in [(0, 600), (1000, FITS - 620)] {
+        tensor(&mut scene, first, count);
+        scene.moved(first, count, DEVICE);
+        scene.done(scene.seq);
+    }
+    scene.tell(&Event::PtBlock { range: range(1000, FITS - 620), active: false });
+    scene.asked.clear();
+    // The dead are not enough for it, and are given up by another hand than the one that takes others off the GPU.
+    tensor(&mut scene, 3000, 600);
+    let asked = |is: fn(&Command) -> bool| scene.asked.iter().filter(|command| is(command)).count();
+    let given_up = asked(|command| matches!(command, Command::Discard { .. }));
+    let leave = asked(|command| matches!(command, Command::Evict { .. }));
+    assert!(given_up >= 64 && leave >= 16, "{given_up} are given up and {leave} leave");
+}

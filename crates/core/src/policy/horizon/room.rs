@@ -78,7 +78,7 @@ impl Horizon {
             // While the way in has enough to do, nobody leaves ahead of time who is not to leave as planned: they would have to come again.
             let only = last(Class::Only).filter(|&(_, at)| !is_early || self.timeline.leaves(at));
             // In haste, or soon and while the way out is full, whoever needs no time on the link goes first; and otherwise not while there is time.
-            let is_full = known.residency.blocks_leaving() >= UNDER_WAY;
+            let is_full = known.residency.blocks_going() >= UNDER_WAY;
             let is_hasty = over < from + SOON / STRIDE || is_full && over < from + HASTE;
             let quick = saved.filter(|_| is_hasty);
             let Some((ticket, at)) = quick.or(only.max(saved.filter(|_| !is_early))) else { return };
@@ -88,7 +88,7 @@ impl Horizon {
                 false if is_calm => (Class::Only, CALM, CALM),
                 false => (Class::Only, UNDER_WAY, TOGETHER),
             };
-            if known.residency.blocks_leaving() >= most {
+            if known.residency.blocks_going() >= most {
                 return;
             }
             let last = ordinal(ticket);

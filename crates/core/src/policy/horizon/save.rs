@@ -42,7 +42,7 @@ impl Horizon {
     /// Copies to the host who will have to leave when there is no time for it.
     pub(super) fn save(&mut self, known: &mut Known, out: &mut Commands) {
         let is_able = known.saving && self.timeline.has_predicted();
-        let is_busy = known.residency.blocks_leaving() > UNDER_WAY / 2 || self.ranks.count(Class::Saving) > SAVING / 2;
+        let is_busy = known.residency.blocks_going() > UNDER_WAY / 2 || self.ranks.count(Class::Saving) > SAVING / 2;
         if !is_able || is_busy {
             return;
         }
