@@ -145,15 +145,17 @@ fn who_leaves_takes_those_beside_it_along() {
     assert!(left.len() >= 32 && beside * 4 > left.len() * 3, "{left:?}");
 }
 
+/// A tensor of so many blocks, in memory of its own, and a launch that uses it.
+fn tensor(scene: &mut Scene, first: u64, count: u64) {
+    scene.alloc(first, count);
+    scene.tell(&Event::PtBlock { range: range(first, count), active: true });
+    scene.launch(first, &(first..first + count).collect::<Vec<_>>());
+}
+
 #[test]
 fn who_executes_gets_places_of_the_dead_and_does_not_wait_for_those_who_leave() {
     let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
     scene.alloc(100_000, 2 * FITS);
-    let tensor = |scene: &mut Scene, first, count| {
-        scene.alloc(first, count);
-        scene.tell(&Event::PtBlock { range: range(first, count), active: true });
-        scene.launch(first, &(first..first + count).collect::<Vec<_>>());
-    };
     let there = [(0, 20), (40, 360), (1000, 580)];
     for (first, count) in there {
         tensor(&mut scene, first, count);
@@ -178,11 +180,6 @@ fn who_executes_gets_places_of_the_dead_and_does_not_wait_for_those_who_leave() 
 fn while_contents_are_given_up_others_leave_too() {
     let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
     scene.alloc(100_000, 2 * FITS);
-    let tensor = |scene: &mut Scene, first, count| {
-        scene.alloc(first, count);
-        scene.tell(&Event::PtBlock { range: range(first, count), active: true });
-        scene.launch(first, &(first..first + count).collect::<Vec<_>>());
-    };
     for (first, count) in [(0, 600), (1000, FITS - 620)] {
         tensor(&mut scene, first, count);
         scene.moved(first, count, DEVICE);

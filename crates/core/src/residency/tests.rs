@@ -112,18 +112,18 @@ proptest! {
     /// Whatever is asked, for blocks that are there and for others, and whoever leaves meanwhile.
     #[test]
     fn the_counts_are_those_of_the_records_counted_one_by_one(
-        steps in prop::collection::vec((0u64..12, 0usize..13), 1..200),
+        steps in prop::collection::vec((0u64..12, 0usize..14), 1..200),
     ) {
         let asks = [
             Ask::None, Ask::Populate, Ask::Urgent, Ask::Predicted, Ask::Unproven, Ask::Evict, Ask::PreEvict, Ask::Discard,
-            Ask::Save, Ask::Drop, Ask::Own,
+            Ask::Save, Ask::Drop, Ask::Own, Ask::Keep,
         ];
         let mut map = map(12);
         for (block, step) in steps {
             let handle = at(&map, block);
             match asks.get(step) {
                 Some(ask) => map.set_ask(handle, *ask),
-                None if step == 11 => map.arrive(handle),
+                None if step == 12 => map.arrive(handle),
                 None => map.leave(handle),
             }
             let count = |is: fn(&Block) -> bool| (0..12).filter(|&block| is(map.get(at(&map, block)))).count();
