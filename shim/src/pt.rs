@@ -78,7 +78,8 @@ fn report(range: AddrRange, device: DeviceId, holds: bool) {
     }
     let Some(ring) = link::ring() else { return };
     if ring.shared().mode() != Mode::Off {
-        ring.push(device, &Record::PtBlock { range, active: holds });
+        let issued = ring.shared().issued(device);
+        ring.push(device, &Record::PtBlock { range, active: holds, issued });
     }
     record::pt_block(device, range, holds);
 }
@@ -152,7 +153,8 @@ fn is_pinned(outs: &HandOuts<'_>, range: AddrRange) -> bool {
 /// not among them in memory that PyTorch hands out holds nothing.
 pub fn tell_again(active: &Active, ring: Ring<'_>) {
     for (&start, &(len, device)) in active {
-        ring.push(device, &Record::PtBlock { range: AddrRange::new(start, len), active: true });
+        let (range, issued) = (AddrRange::new(start, len), ring.shared().issued(device));
+        ring.push(device, &Record::PtBlock { range, active: true, issued });
     }
 }
 
@@ -182,7 +184,8 @@ mod tests {
         let mut reader = ring.consumer().unwrap();
         for (start, len, gpu) in blocks {
             let range = AddrRange::new(DevAddr(start), Bytes(len));
-            assert_eq!(reader.pop().unwrap(), Some((DeviceId(gpu), Record::PtBlock { range, active: true })));
+            let issued = ring.shared().issued(DeviceId(gpu));
+            assert_eq!(reader.pop().unwrap(), Some((DeviceId(gpu), Record::PtBlock { range, active: true, issued })));
         }
         assert_eq!(reader.pop().unwrap(), None);
     }

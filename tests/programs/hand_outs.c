@@ -86,10 +86,11 @@ int main(void) {
     EQUAL(holders(p, 3), 0);
     report(p, 4 * MIB, -4 * (int64_t)MIB);
     EQUAL(holders(p, 2), 0);
-    // Released in period 7.
-    page()[PAGE_BEGUN] = 7;
+    // Released in epoch 7, which that closes.
+    page()[PAGE_EPOCH] = 7 << 1;
     report(p, 3 * MIB, -512);
     EQUAL(*word(p, 1), OPEN | tag(p, 1) | 7ull << 26);
+    EQUAL(page()[PAGE_EPOCH], 7 << 1 | 1);
     WAITS(p, 2, report(p, 4 * MIB, 512));
     EQUAL(holders(p, 2), 1);
     report(p, 4 * MIB, -512);
@@ -139,6 +140,21 @@ int main(void) {
     EQUAL(cudaMemsetAsync(own, 0, 512, NULL), 1);
     EQUAL(newest(), before + 2);
     EQUAL(slots_busy(), 0);
+    // The first operation behind a release begins another epoch, and its slot tells where the last one ended.
+    uint64_t epoch = page()[PAGE_EPOCH] >> 1;
+    EQUAL(cudaMalloc(&q, 4 * MIB), 0);
+    report(q, 0, 512);
+    report(q, 0, -512);
+    EQUAL(page()[PAGE_EPOCH], epoch << 1 | 1);
+    for (uint64_t i = 1; i < 4; i++) {
+        EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, plain, 0, NULL), 0);
+        EQUAL(page()[PAGE_EPOCH] >> 1, epoch + 1);
+        EQUAL(newest(), before + 2 + i);
+        int slot = 0;
+        while (page()[PAGE_ISSUED + slot] << 2 >> 2 != newest()) slot++;
+        EQUAL(page()[PAGE_EPOCHS + slot], epoch + 1);
+        EQUAL(page()[PAGE_ENDS + slot * 2048 + epoch % 2048], before + 2);
+    }
     ring()[RING_MODE] = 1;
     EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, plain, 0, NULL), 0);
     EQUAL(*(volatile uint64_t *)fake_progress(1), newest());

@@ -19,7 +19,7 @@ use deepum_core::event::Event;
 use deepum_core::invalidate::Invalidate;
 use deepum_core::units::{AddrRange, Bytes, DevAddr, DeviceId, LaunchSeq, Place, StreamSlot, UmBlock};
 use deepum_kmod_bridge::{Notice, QueueStats};
-use deepum_protocol::grace::Grace;
+use deepum_protocol::grace::GraceWords;
 use deepum_protocol::inflight::InFlight;
 use deepum_protocol::page::Page;
 use deepum_protocol::ring::{Consumer, Record, RingError};
@@ -43,7 +43,7 @@ pub struct World {
     page: Page,
     pub(crate) progress: Progress,
     /// Since when what was given up is left alone by the GPUs.
-    grace: Grace<'static>,
+    grace: GraceWords<'static>,
     streams: InFlight<'static>,
     pub(crate) gpus: Vec<Gpu>,
     /// What lives, and on which GPU.
@@ -63,7 +63,7 @@ pub struct Gpu {
     pub(crate) facts: DeviceFacts,
     pub(crate) engine: Engine,
     commands: Commands,
-    /// When this period of grace has ended, all up to that launch is over.
+    /// When what was issued before this stamp is over, all up to that launch is.
     asked: Option<(u64, LaunchSeq)>,
 }
 
@@ -109,7 +109,7 @@ impl World {
         Self {
             ring,
             page: inputs.page,
-            grace: Grace::new(inputs.page.grace(), inputs.page.in_flight()),
+            grace: inputs.page.grace(),
             streams: inputs.page.in_flight(),
             progress: Progress::new(inputs.page),
             gpus: inputs.devices.iter().map(gpu).collect(),
@@ -137,7 +137,7 @@ impl World {
             self.everywhere(&Event::FaultSource { up: false });
         }
         self.progress();
-        self.grace.turn();
+        self.grace.look(&self.streams);
         self.end_doubts();
         gate.moved(self.results(desk));
         desk.hand_over(|queues| {
@@ -207,8 +207,8 @@ impl World {
                 Some(at) => {
                     let gpu = &mut gpus[at];
                     // Whoever uses a tensor was issued before it was given up.
-                    if matches!(record, Record::PtBlock { active: false, .. }) {
-                        let seq = whole.shared().issued(gpu.facts.id);
+                    if let Record::PtBlock { active: false, issued, .. } = record {
+                        let seq = if gpu.facts.id == device { issued } else { whole.shared().issued(gpu.facts.id) };
                         gpu.engine.tell(&Event::Issued { seq }, &mut gpu.commands);
                     }
                     gpu.engine.tell(&record.into(), &mut gpu.commands);
@@ -252,17 +252,16 @@ impl World {
         });
     }
 
-    /// Launches that nobody told of are over when a period of grace has ended that began behind them.
+    /// Launches that nobody told of are over with all that was issued until now.
     fn end_doubts(&mut self) {
-        let (begun, ended) = self.grace.newest();
         for gpu in &mut self.gpus {
             match gpu.asked {
-                Some((period, seq)) if period <= ended => {
+                Some((stamp, seq)) if self.grace.is_over(stamp) => {
                     gpu.engine.tell(&Event::Over { seq }, &mut gpu.commands);
                     gpu.asked = None;
                 }
                 Some(_) => {}
-                None => gpu.asked = gpu.engine.doubts().map(|seq| (begun + 1, seq)),
+                None => gpu.asked = gpu.engine.doubts().map(|seq| (self.grace.stamp(), seq)),
             }
         }
     }

@@ -11,7 +11,6 @@ use deepum_engine::{DeviceFacts, packet};
 use deepum_kmod_bridge::raw::Params;
 use deepum_kmod_bridge::{DriverVersion, Kernel};
 use deepum_protocol::control::{Descriptor, Hello, PACKET_BYTES, Packet, Reason, Refused, Welcome};
-use deepum_protocol::grace::Grace;
 use deepum_protocol::page::{self, Page};
 use deepum_protocol::ring::{HEADER_WORDS, Record, Ring};
 use deepum_protocol::shared::Mode;
@@ -147,9 +146,8 @@ impl Engine {
         let block = UmBlock::containing(allocation().start);
         let outs = self.page.hand_outs();
         outs.open(block);
-        // Nothing is in flight here, so what was opened is left alone after a period of grace.
-        let mut grace = Grace::new(self.page.grace(), self.page.in_flight());
-        (0..3).for_each(|_| grace.turn());
+        // Nothing is in flight here, so what was opened is left alone.
+        self.page.grace().look(&self.page.in_flight());
         assert!(outs.begin_discard(block));
         live
     }

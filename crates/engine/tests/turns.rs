@@ -202,8 +202,9 @@ fn ranges_past_the_end_of_an_allocation_cost_what_the_allocation_does() {
     let start = Instant::now();
     for n in [0, 5, BLOCKS, BLOCKS + 1000] {
         let (range, stream) = (long(n), StreamSlot(0));
-        world.ring.push(common::GPU, &Record::PtBlock { range, active: true });
-        world.ring.push(common::GPU, &Record::PtBlock { range, active: false });
+        for active in [true, false] {
+            world.ring.push(common::GPU, &Record::PtBlock { range, active, issued: LaunchSeq(n) });
+        }
         world.ring.push(common::GPU, &Record::Copy { seq: LaunchSeq(n + 1), stream, range, write: true });
     }
     world.settle();

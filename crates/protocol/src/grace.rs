@@ -1,135 +1,88 @@
-//! Periods of grace: since when is a piece of memory left alone by everything that was issued before it was given up?
+//! Epochs: since when is a piece of memory left alone by everything that was issued before it was given up?
 //!
 //! Problem: a block may be thrown away once every launch and copy issued before its release, on any stream of any GPU, is
-//! finished. A release cannot note all of that, and places in different sequences cannot be compared.
+//! finished; and no later, for what is issued right behind the release may run for long. A release cannot note the places of all streams, and
+//! places in different sequences cannot be compared.
 //!
-//! Idea: as read-copy-update does it. The engine numbers periods. To begin one it announces the number in `begun`, then
-//! notes the newest place of every stream; the period has *ended* when all of them are finished. A release takes the
-//! number it finds in `begun` as its stamp. If that is less than the number of a period that has ended, the release came before that
-//! period's look at the streams, so all that was issued before the release is finished.
+//! Idea: operations are counted in *epochs*. A release closes the epoch and takes its number as stamp; the next operation, whoever issues it,
+//! begins another. Each slot notes with which place each epoch ended there ([`crate::inflight`]), so the engine finds of every slot the epoch of the
+//! oldest operation that is not finished. `ended` is the least of them: all operations of epochs before it are finished. What was issued before a
+//! release is finished once `ended` is greater than the stamp.
 //!
 //! ```text
-//! release:  issue …; fence; stamp := begun          period:  begun := n; fence; note issued …
+//! epoch = number (63 bits) | closed (1 bit)
+//!
+//! release:    issue …; stamp := close epoch        engine:  now := epoch, another begun if it is closed
+//! operation:  begin another if it is closed;                of each slot: issued, epoch, ends, progress
+//!             note the epoch; note the place                ended := least of all slots', at most now
 //! ```
 //!
-//! The two fences are the whole proof: a release that misses `begun := n` was before the look, which then sees what it issued.
+//! Why that holds. An operation X was issued before a release with stamp *s*, and the engine found `ended` > *s*. The epoch that X read is not above *s*: it read the word before it was closed.
+//! The engine read a greater one, which somebody made of the word that the release had closed; all who change the word read and write it in one step, release what
+//! they did before, and the engine acquires it. So it sees the place of X in its slot, and the ends of all epochs before the slot's. If X is not finished, the epoch that it found for the slot is that of X, or an older one.
 //!
 //! Invariants: both words only grow; what `ended` says stays true when the engine is replaced, so the next one goes on from them.
-//! One begins with every turn before which something was issued, and many are open at once. So a release waits for what was issued before it, and for next to nothing more:
-//! whoever is told of it in that turn, and asks once all issued until then is finished, finds its period ended.
 //!
-//! Not here: the stamps ([`crate::handout`]), whether a place is finished ([`crate::inflight`]).
+//! Not here: who takes stamps ([`crate::handout`]), what a slot is ([`crate::inflight`]).
 
 use crate::inflight::InFlight;
 use crate::plant::{self, Plant};
-use crate::sync::{AtomicU64, Ordering, fence};
-use deepum_core::units::{LaunchSeq, StreamSlot};
-use std::collections::VecDeque;
+use crate::sync::{AtomicU64, Ordering, look};
 
-/// Most periods that are open at once: one for each of the 1,024 launches that CUDA queues, and room for copies (assumption; more means that releases wait for longer).
-const OPEN: usize = 4096;
+/// An epoch that is closed: no operation that begins from now on is of it.
+const CLOSED: u64 = 1;
 
 /// The two words.
 #[derive(Clone, Copy, Debug)]
 pub struct GraceWords<'a> {
-    /// The newest period that began.
-    pub begun: &'a AtomicU64,
-    /// The newest period that ended.
+    /// The newest epoch, and whether it is closed.
+    pub epoch: &'a AtomicU64,
+    /// All operations of epochs before this are finished.
     pub ended: &'a AtomicU64,
 }
 
 impl GraceWords<'_> {
     /// The stamp of memory that is being given up: after everything that used it was issued.
     pub fn stamp(&self) -> u64 {
-        if !plant::is(Plant::StampWithoutFence) {
-            fence(Ordering::SeqCst);
-        }
-        self.begun.load(Ordering::Relaxed)
+        let order = if plant::is(Plant::LooseStamp) { Ordering::Relaxed } else { Ordering::AcqRel };
+        self.epoch.fetch_or(CLOSED, order) >> 1
+    }
+
+    /// The epoch of an operation, before the driver gets it.
+    #[inline]
+    pub fn enter(&self) -> u64 {
+        let now = look(self.epoch, Ordering::Relaxed);
+        if now & CLOSED == 0 || plant::is(Plant::StayInEpoch) { now >> 1 } else { self.begin(now) }
+    }
+
+    /// Another epoch, after one that was found closed.
+    fn begin(&self, closed: u64) -> u64 {
+        let begun = self.epoch.compare_exchange(closed, closed + 1, Ordering::AcqRel, Ordering::Acquire);
+        begun.map_or_else(|newer| newer >> 1, |_| (closed + 1) >> 1)
+    }
+
+    /// The newest epoch, an open one. Of every release with a lesser stamp it is seen what was issued before.
+    fn newest(&self) -> u64 {
+        let now = look(self.epoch, if plant::is(Plant::LooseLook) { Ordering::Relaxed } else { Ordering::Acquire });
+        if now & CLOSED == 0 { now >> 1 } else { self.begin(now) }
     }
 
     /// Whether everything issued before the stamp was taken is finished.
     pub fn is_over(&self, stamp: u64) -> bool {
         let ended = self.ended.load(Ordering::Acquire);
-        ended > stamp || plant::is(Plant::SamePeriod) && ended == stamp
-    }
-}
-
-/// The engine's side: begins periods and sees them end.
-#[derive(Debug)]
-pub struct Grace<'a> {
-    words: GraceWords<'a>,
-    streams: InFlight<'a>,
-    open: VecDeque<Period>,
-    /// Sum of the newest places at the last beginning: how many operations there have been since.
-    issued: u64,
-}
-
-#[derive(Debug)]
-struct Period {
-    number: u64,
-    /// What must be finished yet.
-    waits: Vec<(StreamSlot, LaunchSeq)>,
-}
-
-impl<'a> Grace<'a> {
-    /// Goes on where an engine before this one may have stopped.
-    pub fn new(words: GraceWords<'a>, streams: InFlight<'a>) -> Self {
-        Self { words, streams, open: VecDeque::new(), issued: 0 }
+        ended > stamp || plant::is(Plant::SameEpoch) && ended == stamp
     }
 
-    /// The newest period that began, and the newest that ended.
-    pub fn newest(&self) -> (u64, u64) {
-        let [begun, ended] = [self.words.begun, self.words.ended].map(|word| word.load(Ordering::Relaxed));
-        (begun, ended)
-    }
-
-    /// Looks at how far the GPUs are: to be called after progress was made.
-    pub fn turn(&mut self) {
-        self.end();
-        let issued = self.streams.newest().fold(0u64, |sum, (_, seq)| sum.wrapping_add(seq.0));
-        let due = issued != self.issued && self.open.len() < OPEN;
-        if due || self.open.is_empty() {
-            self.issued = issued;
-            self.begin();
-            self.end();
-        }
-    }
-
-    fn begin(&mut self) {
-        let number = self.words.begun.load(Ordering::Relaxed) + 1;
-        let late = plant::is(Plant::PeriodTooLate);
-        if !late {
-            self.words.begun.store(number, Ordering::Relaxed);
-        }
-        if !plant::is(Plant::PeriodWithoutFence) {
-            fence(Ordering::SeqCst);
-        }
-        let waits = self.streams.newest().collect();
-        if late {
-            self.words.begun.store(number, Ordering::Relaxed);
-        }
-        self.open.push_back(Period { number, waits });
-    }
-
-    /// In order, since a period cannot end before an older one.
-    fn end(&mut self) {
-        // An operation that could not be followed may have no slot to wait for. One that was issued before a release which misses the
-        // period's beginning is seen here, behind the period's fence, as the places are.
-        if self.streams.is_blind() {
-            return;
-        }
-        while let Some(oldest) = self.open.front_mut() {
-            // A thread's places only grow, but for one that the driver refused: that operation never runs.
-            let last = |slot, seq: LaunchSeq| {
-                if plant::is(Plant::RefusedForGood) { seq } else { seq.min(self.streams.issued(slot)) }
-            };
-            oldest.waits.retain(|&(slot, seq)| !self.streams.is_done(slot, last(slot, seq)));
-            if !oldest.waits.is_empty() {
-                return;
-            }
+    /// The engine looks how far the GPUs are: to be called after progress was made.
+    pub fn look(&self, streams: &InFlight<'_>) {
+        // An operation that could not be followed has no slot. One that was issued before a release is seen here, as the places are.
+        let late = plant::is(Plant::LateLook);
+        let found = late.then(|| streams.finished_before());
+        let newest = self.newest();
+        let ended = found.unwrap_or_else(|| streams.finished_before()).min(newest);
+        if ended > self.ended.load(Ordering::Relaxed) {
             // Behind what the streams said, for whoever acts upon it on another thread.
-            self.words.ended.store(oldest.number, Ordering::Release);
-            self.open.pop_front();
+            self.ended.store(ended, Ordering::Release);
         }
     }
 }

@@ -16,21 +16,25 @@
 //! - *Bare*: no progress write is behind it, because the engine slept. If the stream is idle when it wakes, whoever asks the driver writes
 //!   the progress word in the GPU's stead ([`InFlight::finished`]); so a stream that is never used again holds nobody up.
 //!
+//! `ends` says with which place each of the last epochs ([`crate::grace`]) ended in the slot: what it was given up to there is of that epoch or an older one. It is written before the slot's
+//! newest epoch is; an entry that is overwritten by a later epoch's is greater, so whoever reads it takes less for finished.
+//!
 //! Invariants: `issued` is stored before the operation can run; a slot in use has its bit in `used`; an operation without a slot
 //! sets `blind`, after which nothing is ever known to be finished, and so does one that begins inside another of its slot, whose
 //! progress would be written too early. (So does one after a call that was never left, by a `longjmp` out of it.)
 //!
 //! Not here: since when a finished operation counts for a piece of memory ([`crate::grace`]); who has which slot (the shim).
 
+use crate::grace::GraceWords;
 use crate::plant::{self, Plant};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, look};
 use deepum_core::units::{LaunchSeq, StreamSlot};
 
 const IN_CALL: u64 = 1 << 63;
 const BARE: u64 = 1 << 62;
 const SEQ: u64 = BARE - 1;
 
-/// The words, of which all but the last two are one per stream slot.
+/// The words, one per stream slot unless it is said otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct InFlight<'a> {
     /// Written by the GPU: the newest place that is finished.
@@ -39,10 +43,16 @@ pub struct InFlight<'a> {
     pub issued: &'a [AtomicU64],
     /// The number by which records call the slot's stream, plus 1.
     pub streams: &'a [AtomicU64],
+    /// The epoch of the newest operation.
+    pub epochs: &'a [AtomicU64],
+    /// As many for each slot: the newest place of each of its last epochs, by the epoch's number modulo how many there are.
+    pub ends: &'a [AtomicU64],
     /// A bit for each slot in use.
     pub used: &'a [AtomicU64],
     /// Not 0 once an operation could not be followed.
     pub blind: &'a AtomicU64,
+    /// In which epoch operations begin.
+    pub grace: GraceWords<'a>,
 }
 
 /// What a slot said before an operation.
@@ -69,12 +79,68 @@ impl InFlight<'_> {
     #[inline]
     pub fn issue(&self, slot: StreamSlot, seq: LaunchSeq) -> Before {
         let Some(issued) = self.issued.get(usize::from(slot.0)) else { return Before(seq.0) };
-        let before = issued.load(Ordering::Relaxed);
+        let before = look(issued, Ordering::Relaxed);
         if before & IN_CALL != 0 {
             self.lose_sight();
         }
+        self.enter(slot, before & SEQ);
         issued.store(seq.0 | IN_CALL, Ordering::Relaxed);
         Before(before)
+    }
+
+    /// Notes the epoch of an operation of the slot, whose newest place so far is this.
+    #[inline]
+    fn enter(&self, slot: StreamSlot, newest: u64) {
+        let Some(word) = self.epochs.get(usize::from(slot.0)) else { return };
+        let (now, last) = (self.grace.enter(), look(word, Ordering::Relaxed));
+        if now == last {
+            return;
+        }
+        if plant::is(Plant::EpochBeforeEnds) {
+            word.store(now, Ordering::Release);
+        }
+        let ends = self.ends(slot);
+        for epoch in last.max(now.saturating_sub(ends.len() as u64))..now {
+            at(ends, epoch).store(newest, Ordering::Relaxed);
+        }
+        word.store(now, Ordering::Release);
+    }
+
+    fn ends(&self, slot: StreamSlot) -> &[AtomicU64] {
+        let each = self.ends.len() / self.epochs.len();
+        &self.ends[usize::from(slot.0) * each..][..each]
+    }
+
+    /// All operations of epochs before this are finished, as far as the slots say.
+    pub fn finished_before(&self) -> u64 {
+        if self.is_blind() {
+            return 0;
+        }
+        self.slots().map(|(slot, issued)| self.slot_finished_before(slot, issued)).min().unwrap_or(u64::MAX)
+    }
+
+    fn slot_finished_before(&self, slot: StreamSlot, issued: &AtomicU64) -> u64 {
+        let newest = LaunchSeq(issued.load(Ordering::Acquire) & SEQ);
+        // Also without a word for its epoch: then it has none for its progress, and is never found finished.
+        let Some(epoch) = self.epochs.get(usize::from(slot.0)).map(|word| word.load(Ordering::Acquire)) else {
+            return 0;
+        };
+        if self.reached(slot, newest) {
+            return u64::MAX;
+        }
+        let ends = self.ends(slot);
+        let first = epoch.saturating_sub(ends.len() as u64);
+        let (mut before, mut end) = (first, epoch);
+        while before < end {
+            let middle = before + (end - before) / 2;
+            if self.reached(slot, LaunchSeq(at(ends, middle).load(Ordering::Relaxed))) {
+                before = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        // Of epochs before the first nothing is known any more.
+        if before == first { 0 } else { before }
     }
 
     /// The driver has the operation, and the progress write behind it if it is `followed` by one.
@@ -89,7 +155,8 @@ impl InFlight<'_> {
     /// The driver refused the operation: it never runs.
     pub fn refused(&self, slot: StreamSlot, before: Before) {
         if let Some(issued) = self.issued.get(usize::from(slot.0)) {
-            issued.store(before.0, Ordering::Release);
+            let restored = if plant::is(Plant::RefusedForGood) { issued.load(Ordering::Relaxed) } else { before.0 };
+            issued.store(restored, Ordering::Release);
         }
     }
 
@@ -122,12 +189,6 @@ impl InFlight<'_> {
     /// The slots in use, and the newest place taken for each.
     pub fn newest(&self) -> impl Iterator<Item = (StreamSlot, LaunchSeq)> + '_ {
         self.slots().map(|(slot, word)| (slot, LaunchSeq(word.load(Ordering::Relaxed) & SEQ)))
-    }
-
-    /// The newest place taken for a slot, also if the driver did not get it yet.
-    pub fn issued(&self, slot: StreamSlot) -> LaunchSeq {
-        let word = self.issued.get(usize::from(slot.0));
-        LaunchSeq(word.map_or(0, |word| word.load(Ordering::Relaxed) & SEQ))
     }
 
     /// The newest place of a slot whose last operation the driver has, with a progress write behind it.
@@ -172,4 +233,9 @@ impl InFlight<'_> {
     pub fn is_done(&self, slot: StreamSlot, seq: LaunchSeq) -> bool {
         self.reached(slot, seq) && !self.is_blind()
     }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "less than how many there are")]
+fn at(ends: &[AtomicU64], epoch: u64) -> &AtomicU64 {
+    &ends[(epoch % ends.len() as u64) as usize]
 }

@@ -20,13 +20,15 @@ use std::ops::Range;
 /// `"DEEPUMPG"`, first byte lowest.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DEEPUMPG");
 /// Version of the layout.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 /// Streams that can be followed.
 pub const SLOTS: usize = 512;
+/// Epochs whose ends each slot keeps, a power of two: one for each of the 1,024 launches that CUDA queues, and room for copies (assumption; where operations of more epochs wait, releases wait for longer).
+pub const ENDS: usize = 2048;
 /// Words of hand-outs: UM blocks of 512 GiB of addresses, one after the other. What is beyond shares words, and most of it can never be given up without a copy.
 pub const HAND_OUTS: usize = 1 << 18;
 /// Words of the whole page.
-pub const WORDS: usize = W_HAND_OUTS + HAND_OUTS;
+pub const WORDS: usize = W_ENDS + SLOTS * ENDS;
 
 const W_PROGRESS: usize = 0;
 const W_GATES: usize = SLOTS;
@@ -38,7 +40,7 @@ const W_WORDS: usize = 1026;
 const W_REACHED: usize = 1032;
 const W_PENDING: usize = 1040;
 const W_NUDGE: usize = 1048;
-const W_BEGUN: usize = 1064;
+const W_EPOCH: usize = 1064;
 const W_ENDED: usize = 1072;
 const W_BLIND: usize = 1080;
 const W_USED: usize = 1088;
@@ -46,10 +48,12 @@ const W_SEEN: usize = 1096;
 const W_LEADS: usize = 1104;
 const W_ISSUED: usize = 1536;
 const W_STREAMS: usize = W_ISSUED + SLOTS;
+const W_EPOCHS: usize = W_STREAMS + SLOTS;
 const W_HAND_OUTS: usize = 4096;
+const W_ENDS: usize = W_HAND_OUTS + HAND_OUTS;
 
 const _: () = assert!(W_GATES + MAX_DEVICES <= GPU_WORDS && W_LEADS + MAX_DEVICES <= W_ISSUED);
-const _: () = assert!(W_STREAMS + SLOTS <= W_HAND_OUTS && WORDS == 266_240);
+const _: () = assert!(W_EPOCHS + SLOTS <= W_HAND_OUTS && WORDS == 1_314_816);
 
 /// Why a page cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -210,18 +214,21 @@ impl Page {
             progress: self.range(W_PROGRESS..W_PROGRESS + SLOTS),
             issued: self.range(W_ISSUED..W_ISSUED + SLOTS),
             streams: self.range(W_STREAMS..W_STREAMS + SLOTS),
+            epochs: self.range(W_EPOCHS..W_EPOCHS + SLOTS),
+            ends: self.range(W_ENDS..WORDS),
             used: self.range(W_USED..W_USED + SLOTS / 64),
             blind: &self.words[W_BLIND],
+            grace: self.grace(),
         }
     }
 
-    /// Periods of grace.
+    /// Epochs.
     pub fn grace(&self) -> GraceWords<'static> {
-        GraceWords { begun: &self.words[W_BEGUN], ended: &self.words[W_ENDED] }
+        GraceWords { epoch: &self.words[W_EPOCH], ended: &self.words[W_ENDED] }
     }
 
     /// What may be thrown away.
     pub fn hand_outs(&self) -> HandOuts<'static> {
-        HandOuts::new(self.range(W_HAND_OUTS..WORDS), self.grace())
+        HandOuts::new(self.range(W_HAND_OUTS..W_ENDS), self.grace())
     }
 }

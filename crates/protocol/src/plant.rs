@@ -18,17 +18,21 @@ pub enum Plant {
     LooseHold,
     /// A discard is not ordered after the last release.
     LooseRelease,
-    /// A release takes its stamp without the fence.
-    StampWithoutFence,
-    /// A period looks at what was issued without the fence.
-    PeriodWithoutFence,
-    /// A period is announced after the look at what was issued.
-    PeriodTooLate,
-    /// A discard takes the period in which the release fell for one after it.
-    SamePeriod,
+    /// What was issued before a release is not ordered before its stamp.
+    LooseStamp,
+    /// The engine's look at slots is not ordered behind the epoch that it found.
+    LooseLook,
+    /// The engine looks at the epoch after the slots.
+    LateLook,
+    /// A slot tells its newest epoch before the ends of those before it.
+    EpochBeforeEnds,
+    /// An operation behind a release begins no epoch.
+    StayInEpoch,
+    /// A discard takes the epoch in which the release fell for one before it.
+    SameEpoch,
     /// A stream is asked whether it is idle while an operation for it is on its way to the driver.
     AskedInCall,
-    /// A refused operation is waited for.
+    /// A refused operation stays in its slot.
     RefusedForGood,
     /// A reader does not say what it is taking.
     NoTaken,

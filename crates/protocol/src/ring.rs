@@ -29,7 +29,7 @@ pub use crate::ring_error::RingError;
 /// `"DEEPUMRG"`, first byte lowest.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DEEPUMRG");
 /// Version of the layout, header and records together.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 /// Words before the record area.
 pub const HEADER_WORDS: usize = 128;
 /// Most pointers one launch record carries: a whole 4 KiB parameter block of them, and as many again.
@@ -73,6 +73,8 @@ pub enum Record<'a> {
         range: AddrRange,
         /// Whether it now holds a tensor.
         active: bool,
+        /// The newest place taken in the device's sequence by then. Whoever reads the record may find more.
+        issued: LaunchSeq,
     },
     /// A kernel or graph launch, about to be given to the driver.
     Launch(Launch<'a>),
@@ -94,7 +96,7 @@ impl<'a> From<Record<'a>> for Event<'a> {
         match record {
             Record::Alloc { range } => Self::Alloc { range },
             Record::Free { range } => Self::Free { range },
-            Record::PtBlock { range, active } => Self::PtBlock { range, active },
+            Record::PtBlock { range, active, issued: _ } => Self::PtBlock { range, active },
             Record::Launch(launch) => Self::Launch(launch),
             Record::Copy { seq, stream, range, write } => Self::Copy { seq, stream, range, write },
         }
@@ -181,10 +183,15 @@ impl<'a> Ring<'a> {
         match *record {
             Record::Alloc { range } => self.push_range(KIND_ALLOC, device, range),
             Record::Free { range } => self.push_range(KIND_FREE, device, range),
-            Record::PtBlock { range, active: true } => self.push_range(KIND_PT_ACTIVE, device, range),
-            Record::PtBlock { range, active: false } => self.push_range(KIND_PT_INACTIVE, device, range),
+            Record::PtBlock { range, active, issued } => {
+                let kind = if active { KIND_PT_ACTIVE } else { KIND_PT_INACTIVE };
+                self.push_placed(kind, device, StreamSlot(0), issued, range)
+            }
             Record::Launch(launch) => self.push_launch(device, &launch),
-            Record::Copy { seq, stream, range, write } => self.push_copy(device, seq, stream, range, write),
+            Record::Copy { seq, stream, range, write } => {
+                let kind = if write { KIND_COPY_WRITES } else { KIND_COPY_READS };
+                self.push_placed(kind, device, stream, seq, range)
+            }
         }
     }
 
@@ -218,8 +225,7 @@ impl<'a> Ring<'a> {
         true
     }
 
-    fn push_copy(&self, device: DeviceId, seq: LaunchSeq, stream: StreamSlot, range: AddrRange, write: bool) -> bool {
-        let kind = if write { KIND_COPY_WRITES } else { KIND_COPY_READS };
+    fn push_placed(&self, kind: u64, device: DeviceId, stream: StreamSlot, seq: LaunchSeq, range: AddrRange) -> bool {
         let Some(at) = self.reserve(4) else {
             return false;
         };
@@ -328,8 +334,8 @@ impl<'a> Consumer<'a> {
         let stream = StreamSlot((word >> 32 & 0xffff) as u16);
         let fits = match kind {
             KIND_LAUNCH => (4..=4 + MAX_POINTERS as u64).contains(&len),
-            KIND_ALLOC | KIND_FREE | KIND_PT_ACTIVE | KIND_PT_INACTIVE => len == 3,
-            KIND_COPY_READS | KIND_COPY_WRITES => len == 4,
+            KIND_ALLOC | KIND_FREE => len == 3,
+            KIND_PT_ACTIVE | KIND_PT_INACTIVE | KIND_COPY_READS | KIND_COPY_WRITES => len == 4,
             _ => false,
         };
         if !fits || len > ring.mask + 1 || word >> 48 != 0 {
@@ -366,17 +372,16 @@ impl<'a> Consumer<'a> {
         ring.words[W_TAIL].store(at + len, Ordering::Release);
 
         let range = AddrRange::new(DevAddr(one), Bytes(two));
+        let placed = AddrRange::new(DevAddr(two), Bytes(three));
         let record = match kind {
             KIND_ALLOC => Record::Alloc { range },
             KIND_FREE => Record::Free { range },
-            KIND_PT_ACTIVE => Record::PtBlock { range, active: true },
-            KIND_PT_INACTIVE => Record::PtBlock { range, active: false },
-            KIND_COPY_READS | KIND_COPY_WRITES => Record::Copy {
-                seq: LaunchSeq(one),
-                stream,
-                range: AddrRange::new(DevAddr(two), Bytes(three)),
-                write: kind == KIND_COPY_WRITES,
-            },
+            KIND_PT_ACTIVE | KIND_PT_INACTIVE => {
+                Record::PtBlock { range: placed, active: kind == KIND_PT_ACTIVE, issued: LaunchSeq(one) }
+            }
+            KIND_COPY_READS | KIND_COPY_WRITES => {
+                Record::Copy { seq: LaunchSeq(one), stream, range: placed, write: kind == KIND_COPY_WRITES }
+            }
             _ => Record::Launch(Launch {
                 seq: LaunchSeq(one),
                 stream,

@@ -58,13 +58,14 @@ proptest! {
                 }
                 Step::Range { kind, device, start, len } => {
                     let range = AddrRange::new(DevAddr(*start), Bytes(*len));
-                    let record = match kind {
-                        0 => Record::Alloc { range },
-                        1 => Record::Free { range },
-                        2 => Record::PtBlock { range, active: true },
-                        _ => Record::PtBlock { range, active: false },
+                    let issued = LaunchSeq(start ^ len);
+                    let (record, need) = match kind {
+                        0 => (Record::Alloc { range }, 3),
+                        1 => (Record::Free { range }, 3),
+                        2 => (Record::PtBlock { range, active: true, issued }, 4),
+                        _ => (Record::PtBlock { range, active: false, issued }, 4),
                     };
-                    (*device, record, 3)
+                    (*device, record, need)
                 }
                 Step::Launch { device, stream, seq, key, pointers: p } => {
                     pointers = p.iter().copied().map(DevAddr).collect();

@@ -55,16 +55,19 @@ pub struct Bench {
 
 impl Bench {
     pub fn new() -> Self {
-        let all = words(10);
-        let grace = GraceWords { begun: &all[0], ended: &all[1] };
+        let all = words(12);
+        let grace = GraceWords { epoch: &all[0], ended: &all[1] };
         let streams = InFlight {
             progress: &all[2..4],
             issued: &all[4..6],
             streams: &all[6..8],
-            used: &all[8..9],
+            epochs: &all[8..10],
+            ends: words(2 * 2),
+            used: &all[10..11],
             blind: words(1).first().unwrap(),
+            grace,
         };
-        Self { outs: HandOuts::new(words(1), grace), grace, streams, taken: &all[9] }
+        Self { outs: HandOuts::new(words(1), grace), grace, streams, taken: &all[11] }
     }
 
     /// One whose block may be discarded.
@@ -77,6 +80,10 @@ impl Bench {
 
     pub fn release(&self) {
         self.outs.release(BLOCK, self.grace.stamp());
+    }
+
+    pub fn look(&self) {
+        self.grace.look(&self.streams);
     }
 
     pub fn take_seq(&self) -> LaunchSeq {
