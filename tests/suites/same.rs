@@ -5,7 +5,7 @@
 //! without the shim. What it prints, how it ends and what is said on stderr must be equal, but for the lines that [`Special`] expects of the shim.
 //! `scripts/gpu-check` runs the same programs on a GPU.
 //!
-//!     cargo test --release -p deepum-tests --test same        ONLY=fork,spawn: those whose names contain one of these
+//!     cargo test --release -p deepum-tests same::        ONLY=fork,spawn: those whose names contain one of these
 
 use deepum_emu_device::log::FlightLog;
 use deepum_tests::{Driver, deepum, on_this_driver, root};
