@@ -54,6 +54,18 @@ fn all_policies_are_replayed_side_by_side_and_none_is_faster_than_can_be() {
 }
 
 #[test]
+fn a_first_iteration_is_compared_with_the_ideal_of_a_later_one() {
+    let trace = excerpt();
+    let row = |iterations| {
+        let gpu = "a100-40g:memory=6GiB";
+        rows(&[&trace, "--json", "--gpu", gpu, "--policy", "deepum", "--iterations", iterations]).remove(0)
+    };
+    let ideal = |row: &Value| row["seconds"].as_f64().expect("s") * row["share_of_ideal"].as_f64().expect("a share");
+    let (first, later) = (row("1"), row("4"));
+    assert!((ideal(&first) / ideal(&later) - 1.0).abs() < 0.01, "{first} {later}");
+}
+
+#[test]
 fn a_trace_of_lines_is_replayed_and_a_host_that_is_full_is_an_outcome() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("cycle.txt");

@@ -124,9 +124,11 @@ impl Life {
         if let Err(why) = &bound {
             eprintln!("deepum: {name}: no bound: {why}");
         }
+        // The first iteration also finds its memory empty.
+        let second = if self.iterations < 2 { Some(self.read(trace, 2)?) } else { None };
+        let script = &second.as_ref().unwrap_or(&read).script;
         let ideal =
-            replay(&read.script, &self.setup(PolicyName::Demand, UNLIMITED), launches(&name, "unlimited", say))?
-                .iterations;
+            replay(script, &self.setup(PolicyName::Demand, UNLIMITED), launches(&name, "unlimited", say))?.iterations;
         let (bound, ideal) = (bound.ok(), ideal.last().map(|last| last.time));
         Ok(Ready { life: self, name, read, shorter: None, bound, ideal })
     }
