@@ -121,7 +121,7 @@ impl InFlight<'_> {
 
     fn slot_finished_before(&self, slot: StreamSlot, issued: &AtomicU64) -> u64 {
         let newest = LaunchSeq(issued.load(Ordering::Acquire) & SEQ);
-        // Also without a word for its epoch: then it has none for its progress, and is never found finished.
+        // Who has no words is never found finished.
         let Some(epoch) = self.epochs.get(usize::from(slot.0)).map(|word| word.load(Ordering::Acquire)) else {
             return 0;
         };
@@ -227,11 +227,6 @@ impl InFlight<'_> {
 
     fn reached(&self, slot: StreamSlot, seq: LaunchSeq) -> bool {
         self.progress.get(usize::from(slot.0)).is_some_and(|word| word.load(Ordering::Acquire) >= seq.0)
-    }
-
-    /// Whether all that the slot's thread gave the stream up to this place is finished.
-    pub fn is_done(&self, slot: StreamSlot, seq: LaunchSeq) -> bool {
-        self.reached(slot, seq) && !self.is_blind()
     }
 }
 

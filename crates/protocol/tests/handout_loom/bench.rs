@@ -7,7 +7,7 @@ use deepum_protocol::handout::HandOuts;
 use deepum_protocol::inflight::InFlight;
 use deepum_protocol::plant::{self, Plant};
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::Ordering;
+use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -82,6 +82,15 @@ impl Bench {
         self.outs.release(BLOCK, self.grace.stamp());
     }
 
+    /// The kernel that reads the block, as the GPU runs it, with the progress write behind it: the slot's first operation.
+    pub fn kernel(self, bytes: &Arc<Contents>) -> impl Fn() + Clone + Send + 'static {
+        let bytes = Arc::clone(bytes);
+        move || {
+            bytes.is_read();
+            self.streams.progress[0].store(1, Ordering::Release);
+        }
+    }
+
     pub fn look(&self) {
         self.grace.look(&self.streams);
     }
@@ -101,6 +110,18 @@ impl Bench {
     }
 }
 
+/// The GPU comes by at some moment, and runs what is queued by then. Answers whether anything was.
+pub fn gpu(queued: &Arc<AtomicUsize>, run: impl Fn() + Send + 'static) -> thread::JoinHandle<bool> {
+    let queued = Arc::clone(queued);
+    thread::spawn(move || {
+        let ready = queued.load(Ordering::Acquire) == 1;
+        if ready {
+            run();
+        }
+        ready
+    })
+}
+
 /// The bytes of the block.
 pub struct Contents(pub UnsafeCell<u64>);
 
@@ -113,6 +134,10 @@ impl Contents {
     pub fn set(&self, to: u64) {
         // SAFETY: loom checks that nobody else is at the cell.
         self.0.with_mut(|at| unsafe { *at = to });
+    }
+    /// By a kernel that was issued when there were 7 in it.
+    pub fn is_read(&self) {
+        assert_eq!(self.get(), 7, "discarded before it was read");
     }
     pub fn get(&self) -> u64 {
         // SAFETY: loom checks that nobody writes the cell.
