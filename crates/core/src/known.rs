@@ -108,6 +108,10 @@ impl Known {
             }
         }
     }
+    /// Whether a launch that nobody told of may be executing where this one is expected to.
+    pub fn follows_untold(&self, launch: &Issued) -> bool {
+        self.sequence.lacks_between(self.window.done(launch.stream), launch.seq)
+    }
     /// Blocks that the plan may fill.
     ///
     /// The more of those that leave we choose ourselves, the less of the memory the driver's choice by age must be given, so that it

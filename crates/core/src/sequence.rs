@@ -31,7 +31,7 @@ pub fn place<T>(list: &VecDeque<T>, seq: LaunchSeq, number: impl Fn(&T) -> Launc
 
 /// Most gaps kept apart. A gap closes when a thread that took an earlier number writes its record later; beyond this the
 /// oldest is taken for one that never closes.
-const GAPS: usize = 16;
+const GAPS: usize = 64;
 
 /// See the module.
 #[derive(Default, Debug)]
@@ -102,6 +102,10 @@ impl Sequence {
     pub fn issued(&self) -> LaunchSeq {
         self.issued
     }
+    /// Whether a number between these two was not told, and may be under way.
+    pub fn lacks_between(&self, after: LaunchSeq, before: LaunchSeq) -> bool {
+        self.gaps.iter().any(|&(first, last)| first < before && after < last)
+    }
     /// The newest number up to [`Self::told`] that may be under way without our knowing.
     pub fn doubt(&self) -> LaunchSeq {
         self.gaps.last().map_or(self.lost, |&(_, last)| last.max(self.lost))
@@ -165,6 +169,8 @@ mod tests {
                 prop_assert!(sequence.doubt().0 >= expected);
                 if most_gaps < GAPS {
                     prop_assert_eq!(sequence.doubt().0, expected);
+                    let lacking = |after: u64| missing.iter().any(|&n| after < n && n < seq);
+                    prop_assert!((0..seq).all(|after| sequence.lacks_between(LaunchSeq(after), LaunchSeq(seq)) == lacking(after)));
                 }
             }
         }

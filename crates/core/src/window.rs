@@ -251,6 +251,11 @@ impl Window {
         self.launches.is_empty()
     }
 
+    /// Everything of `stream` up to this one is finished, told or not.
+    pub fn done(&self, stream: StreamSlot) -> LaunchSeq {
+        self.streams.get(stream.0 as usize).map_or(LaunchSeq(0), |stream| stream.done)
+    }
+
     /// The launch a fault on `block` belongs to. See the module.
     pub fn attribute(&self, block: UmBlock) -> Option<&Issued> {
         let mut best: Option<(&Issued, (bool, u64))> = None;

@@ -120,20 +120,30 @@ fn while_the_gpu_is_behind_with_launches_nobody_told_of_nothing_leaves_for_what_
 }
 
 #[test]
-fn while_the_gpu_is_behind_only_what_the_arguments_reach_teaches_a_launch() {
+fn while_a_launch_nobody_told_of_may_be_executing_only_what_the_arguments_reach_teaches_the_next() {
     for policy in [PolicyName::Deepum, PolicyName::Horizon] {
         let mut bench = woken(policy, 700);
-        let mut fault = |block| {
+        let fault = |bench: &mut Bench, block| {
             let fault = Fault { block: UmBlock(block), batch: 1, entries: 1, write: true, at: Nanos::ZERO };
             bench.tell(&Event::Fault(fault));
             let counters = bench.engine.counters();
             (counters.faults_learned, counters.faults_unattributed)
         };
-        assert_eq!(fault(300), (0, 1), "{policy}: of a launch that nobody told of");
-        assert_eq!(fault(5003), (1, 1), "{policy}: of the first one told of, or one before it with the same memory");
+        assert_eq!(fault(&mut bench, 300), (0, 1), "{policy}: the GPU is behind");
+        assert_eq!(
+            fault(&mut bench, 5003),
+            (1, 1),
+            "{policy}: of the first one told of, or one before it with the same memory"
+        );
         bench.done(700);
-        bench.tell(&Event::Fault(Fault { block: UmBlock(301), batch: 2, entries: 1, write: true, at: Nanos::ZERO }));
-        assert_eq!(bench.engine.counters().faults_learned, 2, "{policy}: it found the address in memory");
+        assert_eq!(fault(&mut bench, 301), (2, 1), "{policy}: it found the address in memory");
+        // The record of 710 is lost.
+        bench.launch(711, 21, &[5010]);
+        bench.done(709);
+        assert_eq!(fault(&mut bench, 302), (2, 2), "{policy}: of 710, probably");
+        assert_eq!(fault(&mut bench, 5010), (3, 2), "{policy}: 711 uses it in any case");
+        bench.done(710);
+        assert_eq!(fault(&mut bench, 302), (4, 2), "{policy}: 710 is over");
     }
 }
 

@@ -17,8 +17,8 @@ pub(super) struct Faulting {
 impl Faulting {
     /// The launch that a fault on `block` belongs to, if it has an execution ID.
     pub(super) fn on(block: UmBlock, known: &mut Known) -> Option<Self> {
-        // While the GPU is behind with launches that nobody told of, it is probably one of those.
-        let is_told = |launch: &&Issued| known.behind.is_none() || launch.reaches(block);
+        // Of a launch that nobody told of the next one would learn all that it uses, and keep it.
+        let is_told = |launch: &&Issued| launch.reaches(block) || !known.follows_untold(launch);
         let Some(launch) = known.window.attribute(block).filter(is_told) else {
             known.counters.faults_unattributed += 1;
             return None;
