@@ -265,9 +265,10 @@ fn a_copy_is_kept_for_a_rest_in_which_new_contents_come() {
         };
         let new: Vec<Handle> = (0..fills).map(Handle::of).collect();
         launch(&new.iter().map(|&at| (at, Does::Reads)).collect::<Vec<_>>());
+        launch(&[]);
         launch(&[(block, does)]);
         launch(&new.iter().map(|&at| (at, Does::Fills)).collect::<Vec<_>>());
-        (3..launches).for_each(|_| launch(&[]));
+        (4..launches).for_each(|_| launch(&[]));
         launch(&[(block, Does::Writes)]);
         timeline.is_worth_a_copy(block)
     };
@@ -331,7 +332,7 @@ fn who_is_read_until_it_is_to_leave_is_worth_a_copy() {
 fn a_place_is_counted_on_once_the_block_was_handed_back() {
     const FILLED: u64 = 9;
     let block = Handle::of(0);
-    // An iteration in which launch 0 uses a block for the last time and launch 9 fills it anew: how many launches after the former its place is free, as foreseen. Then the
+    // An iteration in which launch 0 uses a block for the last time and launch 9 fills it anew: how many launches after the former it can be given up, as foreseen, which takes one more. Then the
     // block is handed back when so many launches after the former were issued, each time.
     let iteration = |timeline: &mut Timeline, handed_back: &[u64]| {
         let first = timeline.last_issued.plus(1);
@@ -355,7 +356,7 @@ fn a_place_is_counted_on_once_the_block_was_handed_back() {
                 timeline.handed_back(first.plus(launch), [block].into_iter());
             }
         }
-        freed.map(|launch| launch - 1)
+        freed.map(|launch| launch - 2)
     };
     let mut timeline = Timeline::default();
     assert_eq!(iteration(&mut timeline, &[3]), Some(0), "nothing is known of it yet");

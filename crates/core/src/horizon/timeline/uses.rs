@@ -14,6 +14,9 @@ use crate::units::LaunchSeq;
 /// A use that is none.
 pub(super) const NIL: u32 = u32::MAX;
 
+/// Contents that a launch used last are given up when it is over, which takes a moment: what the next launch needs had better find another place.
+const GIVING_UP: Ordinal = 1;
+
 /// The point of a use that is none any more.
 const GONE: Ticket = Ticket(u64::MAX);
 
@@ -119,7 +122,8 @@ impl Timeline {
     /// Notes, so many times, that contents end with a use and others begin at this launch: from where they are held no more nobody needs their place.
     pub(super) fn ends(&mut self, last: u32, at: Ordinal, times: i32) {
         let Use { point, held, .. } = self.uses[last as usize];
-        let since = (ordinal(point) + 1 + held.map_or(0, |held| Ordinal::from(held.launches()))).min(at);
+        let held = held.map_or(0, |held| Ordinal::from(held.launches()));
+        let since = (ordinal(point) + 1 + held + GIVING_UP).min(at);
         for curve in [&mut self.need, &mut self.births] {
             curve.add(since, -times);
             curve.add(at, times);
