@@ -217,7 +217,7 @@ impl Engine {
             Event::MoveDone { block, to, ok } => self.move_done(*block, *to, *ok),
             Event::Saved { block, ok } => copies::saved(*block, *ok, &mut self.known),
             Event::Discarded { block, outcome } => self.discarded(*block, *outcome),
-            Event::Copy { seq, stream, range, write: _ } => self.copy(*seq, *stream, *range, out),
+            Event::Copy { seq, stream, range, write } => self.copy(*seq, *stream, *range, *write, out),
             Event::Issued { seq } => self.known.sequence.issue(*seq),
             Event::Over { seq } => self.all_over(*seq, out),
             Event::Budget { bytes } => self.set_budget(*bytes, out),

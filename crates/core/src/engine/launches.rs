@@ -29,12 +29,19 @@ impl Engine {
         }
     }
 
-    pub(super) fn copy(&mut self, seq: LaunchSeq, stream: StreamSlot, range: AddrRange, out: &mut Commands) {
+    pub(super) fn copy(
+        &mut self,
+        seq: LaunchSeq,
+        stream: StreamSlot,
+        range: AddrRange,
+        write: bool,
+        out: &mut Commands,
+    ) {
         if !self.awake {
             return;
         }
         self.known.counters.copies += 1;
-        let pushed_out = self.known.window.issue_copy(seq, stream, range);
+        let pushed_out = self.known.window.issue_copy(seq, stream, range, write);
         self.told(seq, stream, pushed_out);
         self.policy.copy(seq, &mut self.known);
         self.finish(out);

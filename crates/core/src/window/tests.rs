@@ -114,11 +114,11 @@ fn a_copy_keeps_its_blocks_in_use_and_is_no_launch() {
     let (mut window, map) = (Window::default(), map());
     issue(&mut window, &map, 1, 0, &[DevAddr(0)]);
     let copied = AddrRange::new(UmBlock(10).start(), Bytes::mib(1));
-    assert!(window.issue_copy(LaunchSeq(2), StreamSlot(0), copied).is_none());
+    assert!(window.issue_copy(LaunchSeq(2), StreamSlot(0), copied, false).is_none());
     issue(&mut window, &map, 3, 0, &[DevAddr(0)]);
     assert_eq!(window.after(LaunchSeq(1)).map(|copy| (copy.seq.0, copy.is_copy())), Some((2, true)));
     assert_eq!(window.executing().map(|launch| launch.seq.0), Some(1));
-    assert!(window.uses(UmBlock(10)), "though another one is executing");
+    assert!(window.uses(UmBlock(10)) && window.has_reading_copy(), "though another one is executing");
     assert_eq!(finish(&mut window, 0, 1), [1]);
     assert!(window.oldest().is_some_and(|copy| copy.is_copy() && copy.reaches(UmBlock(10))));
     assert!(window.is_over(LaunchSeq(1)) && !window.is_over(LaunchSeq(2)));
@@ -129,14 +129,15 @@ fn a_copy_keeps_its_blocks_in_use_and_is_no_launch() {
     } {
         window.recycle(over);
     }
-    assert!(!window.uses(UmBlock(10)));
+    assert!(!window.uses(UmBlock(10)) && !window.has_reading_copy());
 }
 
 #[test]
 fn what_one_copy_reads_and_writes_is_one_copy() {
     let mut window = Window::default();
-    for block in [10, 20] {
-        assert!(window.issue_copy(LaunchSeq(1), StreamSlot(0), UmBlock(block).range()).is_none());
+    for (block, write) in [(10, false), (20, true)] {
+        assert!(window.issue_copy(LaunchSeq(1), StreamSlot(0), UmBlock(block).range(), write).is_none());
+        assert_eq!(window.has_reading_copy(), !write, "it goes to the host unless it writes something managed, too");
     }
     assert!(window.oldest().is_some_and(|copy| copy.reaches(UmBlock(10)) && copy.reaches(UmBlock(20))));
     assert_eq!((window.len(), window.busy, window.uses(UmBlock(20))), (1, 1, true));

@@ -19,13 +19,13 @@ use std::ops::Range;
 /// While the way out is full, room that is needed within so many launches is made by those who need no time on it.
 const HASTE: Ordinal = 256;
 
-/// Most blocks on their way off the GPU while there is more time than that, and nobody is saved in between. They go in small calls: a copy of the program's own may have to wait for one.
-const CALM: usize = 8;
+/// For room that is needed later than this nobody leaves while a copy of the program's own goes to the host, which would have to wait for who leaves, and the program with it.
+const CALM: Ordinal = 64;
 
 /// Most blocks on their way off the GPU of which the host has a copy.
 const QUICKLY: usize = 4 * UNDER_WAY;
 
-/// Most places of the dead that are asked for at a time because a launch waits for them.
+/// Most places of the dead that are asked for at a time because launches are to have them soon.
 const GIVEN_UP: usize = 8 * UNDER_WAY;
 
 /// Who lies beside one that leaves goes along, in one call, though others that stay may be needed a little later: as many as are lacking, but these at least and at most, and needed sooner by no more than a quarter.
@@ -58,7 +58,7 @@ impl Horizon {
         loop {
             let from = ordinal(self.timeline.front());
             let Some(over) = self.over(Self::spare(known), known) else { return };
-            if over > from && !known.preevict {
+            if over > from && !known.preevict || over >= from + CALM && known.window.has_reading_copy() {
                 return;
             }
             // New contents may come in bursts; what is fetched needs room for one bunch: its place is free when its time has come.
@@ -82,10 +82,8 @@ impl Horizon {
             let is_hasty = over < from + SOON / STRIDE || is_full && over < from + HASTE;
             let quick = saved.filter(|_| is_hasty);
             let Some((ticket, at)) = quick.or(only.max(saved.filter(|_| !is_early))) else { return };
-            let is_calm = over >= from + HASTE && !known.saving;
             let (class, most, together) = match known.residency.get(at).saved {
                 true => (Class::Saved, QUICKLY, TOGETHER),
-                false if is_calm => (Class::Only, CALM, CALM),
                 false => (Class::Only, UNDER_WAY, TOGETHER),
             };
             if known.residency.blocks_going() >= most {
@@ -117,9 +115,16 @@ impl Horizon {
         let residency = &known.residency;
         let free = known.fits.saturating_sub(residency.blocks_staying() + residency.blocks_coming());
         let few = Self::spare(known) + UNDER_WAY;
-        // What executes, or is to next, does not wait for places that others are still to leave with a copy.
+        // What executes, or is to soon, does not wait for places that others are still to leave with a copy.
         let now = free.saturating_sub(residency.blocks_evicting());
-        let due = if is_instant { self.timeline.births.at(ordinal(self.timeline.front())) } else { 0 };
+        if free >= few && now >= GIVEN_UP {
+            return;
+        }
+        let front = ordinal(self.timeline.front());
+        let due = match is_instant {
+            true => self.timeline.births.highest_within(front, front, front + SOON / STRIDE),
+            false => 0,
+        };
         let due = usize::try_from(due).unwrap_or(0).min(GIVEN_UP);
         if free >= few && now >= due {
             return;
