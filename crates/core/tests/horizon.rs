@@ -6,7 +6,7 @@ use deepum_core::command::Command;
 use deepum_core::engine::Config;
 use deepum_core::event::{DiscardOutcome, Event};
 use deepum_core::policy::PolicyName;
-use deepum_core::units::Place;
+use deepum_core::units::{LaunchSeq, Place, StreamSlot};
 use std::collections::BTreeSet;
 use world::DEVICE;
 use world::scene::{FITS, Scene, blocks, range};
@@ -193,4 +193,50 @@ fn while_contents_are_given_up_others_leave_too() {
     let given_up = asked(|command| matches!(command, Command::Discard { .. }));
     let leave = asked(|command| matches!(command, Command::Evict { .. }));
     assert!(given_up >= 64 && leave >= 16, "{given_up} are given up and {leave} leave");
+}
+
+/// Two tensors that are there, the first of which nobody needs any more; then `first` happens, so many launches of the second, and one of 200 new blocks.
+fn new_contents_after(launches: u64, first: impl FnOnce(&mut Scene)) -> Scene {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    for (first, count) in [(0, 900), (1000, 60)] {
+        tensor(&mut scene, first, count);
+        scene.moved(first, count, DEVICE);
+        scene.done(scene.seq);
+    }
+    scene.asked.clear();
+    first(&mut scene);
+    (0..launches).for_each(|_| scene.launch(1000, &[1000]));
+    tensor(&mut scene, 3000, 200);
+    scene
+}
+
+#[test]
+fn beside_a_copy_to_the_host_nobody_leaves_for_room_that_is_needed_late() {
+    let copy = |write| {
+        move |scene: &mut Scene| {
+            scene.seq += 1;
+            let (seq, stream) = (LaunchSeq(scene.seq), StreamSlot(0));
+            scene.tell(&Event::Copy { seq, stream, range: range(1000, 1), write });
+        }
+    };
+    let leave = |mut scene: Scene| !scene.evicted().is_empty();
+    assert!(leave(new_contents_after(80, |_| ())));
+    assert!(leave(new_contents_after(80, copy(true))), "what it writes is on the GPU");
+    assert!(leave(new_contents_after(40, copy(false))), "there is no time to wait for it");
+    let mut scene = new_contents_after(80, copy(false));
+    assert!(scene.evicted().is_empty());
+    scene.done(3);
+    assert!(!scene.evicted().is_empty(), "it is over");
+}
+
+#[test]
+fn the_dead_are_given_up_for_launches_that_come_soon() {
+    let given_up = |launches| {
+        let die = |scene: &mut Scene| scene.tell(&Event::PtBlock { range: range(0, 900), active: false });
+        let scene = new_contents_after(launches, die);
+        scene.asked.iter().filter(|command| matches!(command, Command::Discard { .. })).count()
+    };
+    let [soon, late] = [10, 40].map(given_up);
+    assert!(soon >= 150 && late <= 72, "{soon} and {late} for 200");
 }
