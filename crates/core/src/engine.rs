@@ -132,7 +132,7 @@ pub struct Snapshot {
     pub budget: Bytes,
     /// Managed memory the program has.
     pub managed: Bytes,
-    /// GPU memory its blocks hold: chunks, 2 MiB each.
+    /// GPU memory its blocks hold: chunks, 2 MiB each. Who has come may be known before it is who was evicted for that; it is never more than there is.
     pub on_device: Bytes,
     /// Execution IDs given out.
     pub exec_ids: usize,
@@ -438,7 +438,7 @@ impl Engine {
             awake: self.awake,
             budget: self.budget,
             managed: known.residency.managed(),
-            on_device: Bytes(known.residency.blocks_on_device() as u64 * UmBlock::SIZE.get()),
+            on_device: Bytes(known.residency.blocks_on_device() as u64 * UmBlock::SIZE.get()).min(self.device_memory),
             exec_ids: known.exec_ids.len(),
             exec_id_bytes: known.exec_ids.bytes() + known.places.bytes(),
             tables: self.policy.tables(),

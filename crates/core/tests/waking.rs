@@ -120,6 +120,17 @@ fn while_the_gpu_is_behind_with_launches_nobody_told_of_nothing_leaves_for_what_
 }
 
 #[test]
+fn no_more_is_said_to_be_on_the_gpu_than_it_has_memory() {
+    let mut bench = woken(PolicyName::Horizon, 700);
+    let before = bench.engine.snapshot().on_device;
+    for block in 5000..5100 {
+        bench.tell(&Event::Fault(Fault { block: UmBlock(block), batch: 1, entries: 1, write: true, at: Nanos::ZERO }));
+    }
+    let memory = bench.engine.snapshot().budget;
+    assert_eq!((before < memory, bench.engine.snapshot().on_device), (true, memory), "of who left nobody told yet");
+}
+
+#[test]
 fn while_a_launch_nobody_told_of_may_be_executing_only_what_the_arguments_reach_teaches_the_next() {
     for policy in [PolicyName::Deepum, PolicyName::Horizon] {
         let mut bench = woken(policy, 700);
