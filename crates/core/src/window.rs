@@ -40,8 +40,6 @@ pub struct Issued {
     pub kernel: Option<KernelId>,
     /// What its managed pointers may reach, in argument order, repeats left out.
     pub reach: Vec<AddrRange>,
-    /// Whether it is a copy of which nothing that it writes is managed.
-    reads: bool,
     finished: bool,
 }
 
@@ -87,10 +85,8 @@ struct Stream {
 #[derive(Default, Debug)]
 pub struct Window {
     launches: VecDeque<Issued>,
-    /// What the copies among them reach.
-    copies: VecDeque<(LaunchSeq, AddrRange)>,
-    /// How many of those only read.
-    reading: usize,
+    /// What the copies among them reach, and whether one writes anything managed.
+    copies: VecDeque<(LaunchSeq, AddrRange, bool)>,
     streams: Vec<Stream>,
     /// Streams with launches that are not finished.
     busy: usize,
@@ -101,8 +97,7 @@ pub struct Window {
 impl Window {
     /// The program issued `launch`, which may touch what it reaches. If the window is full, the oldest launch leaves it and is returned.
     pub fn issue(&mut self, launch: &Launch<'_>, exec: Option<ExecId>, reach: Vec<AddrRange>) -> Option<Issued> {
-        let (seq, stream, kernel) = (launch.seq, launch.stream, Some(launch.kernel));
-        self.insert(Issued { seq, stream, exec, kernel, reach, reads: false, finished: false })
+        self.insert(launch.seq, launch.stream, exec, Some(launch.kernel), reach)
     }
 
     /// What these pointers may reach, in their order, repeats left out; for [`Self::issue`].
@@ -121,32 +116,43 @@ impl Window {
     /// The program issued a copy of `range`; what one copy reads and writes comes one after the other. If the window is full, the oldest launch leaves
     /// it and is returned.
     pub fn issue_copy(&mut self, seq: LaunchSeq, stream: StreamSlot, range: AddrRange, write: bool) -> Option<Issued> {
-        let at = self.copies.partition_point(|&(other, _)| other < seq);
-        self.copies.insert(at, (seq, range));
+        let at = self.copies.partition_point(|&(other, ..)| other < seq);
+        let mut writes = write;
+        for (.., same) in self.copies.range_mut(at..).take_while(|(other, ..)| *other == seq) {
+            writes |= *same;
+            *same |= write;
+        }
+        self.copies.insert(at, (seq, range, writes));
         if let Some(same) = self.launches.back_mut().filter(|last| last.seq == seq) {
             same.reach.push(range);
-            self.reading -= usize::from(write && std::mem::take(&mut same.reads));
             return None;
         }
         let mut reach = self.spare.pop().unwrap_or_default();
         reach.push(range);
-        self.reading += usize::from(!write);
-        self.insert(Issued { seq, stream, exec: None, kernel: None, reach, reads: !write, finished: false })
+        self.insert(seq, stream, None, None, reach)
     }
 
-    fn insert(&mut self, mut issued: Issued) -> Option<Issued> {
-        let slot = issued.stream.0 as usize;
+    fn insert(
+        &mut self,
+        seq: LaunchSeq,
+        stream: StreamSlot,
+        exec: Option<ExecId>,
+        kernel: Option<KernelId>,
+        reach: Vec<AddrRange>,
+    ) -> Option<Issued> {
+        let slot = stream.0 as usize;
         // Where no progress is reported nothing is waited for.
-        issued.finished = issued.stream == StreamSlot::NONE || {
+        let finished = stream == StreamSlot::NONE || {
             if self.streams.len() <= slot {
                 self.streams.resize_with(slot + 1, Stream::default);
             }
             // A record may come after its own progress word.
-            issued.seq <= self.streams[slot].done
+            seq <= self.streams[slot].done
         };
-        if !issued.finished {
+        if !finished {
             self.count(slot, 1);
         }
+        let issued = Issued { seq, stream, exec, kernel, reach, finished };
         // Threads that launch at once may write their records in another order than they took numbers.
         match self.launches.back() {
             Some(last) if last.seq > issued.seq => {
@@ -204,8 +210,7 @@ impl Window {
     /// A launch left: its memory is used again.
     pub fn recycle(&mut self, mut launch: Issued) {
         if launch.is_copy() {
-            self.copies.retain(|&(seq, _)| seq > launch.seq);
-            self.reading -= usize::from(launch.reads);
+            self.copies.retain(|&(seq, ..)| seq > launch.seq);
         }
         launch.reach.clear();
         self.spare.push(launch.reach);
@@ -236,11 +241,11 @@ impl Window {
     pub fn uses(&self, block: UmBlock) -> bool {
         let (start, end) = (block.start(), block.range().end());
         self.oldest().is_some_and(|launch| launch.reaches(block))
-            || self.copies.iter().any(|(_, range)| range.start < end && range.end() > start)
+            || self.copies.iter().any(|(_, range, _)| range.start < end && range.end() > start)
     }
     /// Whether a copy that only reads, and so probably goes to the host, is issued and not over.
     pub fn has_reading_copy(&self) -> bool {
-        self.reading > 0
+        self.copies.iter().any(|&(.., writes)| !writes)
     }
     /// Whether everything told up to `seq` is finished.
     pub fn is_over(&self, seq: LaunchSeq) -> bool {
@@ -294,7 +299,6 @@ impl Window {
         self.busy = 0;
         self.launches.clear();
         self.copies.clear();
-        self.reading = 0;
     }
 }
 
