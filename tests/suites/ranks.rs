@@ -47,7 +47,7 @@ fn train(torch: Torch, how: &str, memory: &str, env: &[(&str, &str)]) -> Vec<Sta
     for (rank, one) in statuses.iter().enumerate() {
         let (own, other) = (&one.devices[rank], &one.devices[1 - rank]);
         assert_eq!((one.devices.len(), one.state), (2, State::Awake), "{how}, rank {rank}: {one:?}");
-        assert!(own.launches > 0 && own.resident_bytes <= own.memory_bytes, "{how}, {rank}: {own:?}");
+        assert!(own.launches > 0 && own.resident_bytes > 0, "{how}, {rank}: {own:?}");
         assert_eq!(own.bytes_d2h > 0, Driver::of(&gpu).tells, "{how}, {rank}: {own:?}");
         assert_eq!((other.launches, other.allocated_bytes), (0, 0), "{how}, rank {rank} uses one GPU: {other:?}");
     }
