@@ -23,9 +23,10 @@ use deepum_emu_device::config::Config as Device;
 use deepum_model::{Profile, Ssd};
 use deepum_sim::published::World;
 use gpu::{COMPAT, Gpu};
-use life::{Life, Otherwise, Placement, UNLIMITED, whole};
+use life::{Life, Otherwise, Placement, UNLIMITED, Unit, whole};
 use policy::Policy;
 use row::{Row, table};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ pub struct ReplayArgs {
     #[arg(required_unless_present = "table", value_name = "TRACE")]
     traces: Vec<Trace>,
     /// G10's Figures 11 and 15, in life and as published: all of their profiles, which are in this folder, and a document of it
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["traces", "policy", "gpu", "host", "ssd", "link", "iterations", "placement", "one_copy", "lost", "late", "vary", "put_right", "json"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["traces", "policy", "gpu", "host", "ssd", "link", "iterations", "placement", "one_copy", "bound", "lost", "late", "vary", "put_right", "json"])]
     table: Option<PathBuf>,
     /// With --table: the document [default: docs/results/g10-traces.md of the source tree]
     #[arg(long, value_name = "FILE", requires = "table")]
@@ -71,6 +72,9 @@ pub struct ReplayArgs {
     /// The driver keeps no second copies of blocks, one on the GPU and one on the host: of those only horizon makes use
     #[arg(long)]
     one_copy: bool,
+    /// Of whom the bound is: nobody is faster who moves
+    #[arg(long, value_enum, value_name = "UNIT", default_value_t)]
+    bound: Unit,
     /// One launch in N is lost before the policy hears of it, on average
     #[arg(long, value_name = "N")]
     lost: Option<NonZeroU64>,
@@ -146,6 +150,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 iterations: args.iterations.unwrap_or(ITERATIONS),
                 placement: args.placement,
                 one_copy: args.one_copy,
+                unit: args.bound,
                 lost: args.lost,
                 late: Nanos::micros(args.late.unwrap_or(0)),
                 vary: args.vary,
@@ -157,13 +162,14 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 args.iterations.is_some(),
                 args.placement.is_some(),
                 args.one_copy,
+                args.bound != Unit::default(),
                 args.lost.is_some(),
                 args.late.is_some(),
                 args.vary.is_some(),
             ];
             if life.contains(&true) {
                 bail!(
-                    "{COMPAT} has its own iterations, placement, copies, records and times: of these options none is allowed with it"
+                    "{COMPAT} has its own iterations, placement, copies, bounds, records and times: of these options none is allowed with it"
                 );
             }
             let both = args.ssd.map(|ssd| (whole(ssd.read), whole(ssd.write)));
@@ -188,21 +194,38 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Seconds that an iteration of a recorded program takes at least on an emulated device, whoever moves its tensors (`docs/bound.md`): with copies
-/// kept, and with moves alone.
+/// Seconds that an iteration takes at least (`docs/bound.md`).
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Whoever moves its bytes.
+    pub any: f64,
+    /// If no byte has two copies.
+    pub moves_alone: f64,
+    /// If UM blocks move as a whole; none where a kernel touches more of them than there is room for.
+    pub blocks: Option<f64>,
+    /// If they do, and none has two copies.
+    pub blocks_alone: Option<f64>,
+}
+
+/// Those of a recorded program on an emulated device.
 ///
 /// # Errors
 /// A trace that cannot be read, or a program for which no bound can be stated.
-pub fn bound_seconds(trace: &Path, device: &str) -> Result<[f64; 2]> {
+pub fn bounds(trace: &Path, device: &str) -> Result<Bounds> {
     let device = Device::parse(device, &Profile::NAMES)?;
     let otherwise = Otherwise { iterations: ITERATIONS, ..Otherwise::default() };
     let life = Life::new(&device, &otherwise)?;
     let recorded = Trace::File(trace.to_owned()).open(ITERATIONS, UNLIMITED)?.last_iteration()?;
-    let seconds = |copies_kept| -> Result<f64> {
-        let bound = life.bound(&recorded, copies_kept).map_err(anyhow::Error::msg).context("no bound")?;
+    let seconds = |unit, copies_kept| -> Result<f64> {
+        let bound = life.bound(&recorded, unit, copies_kept).map_err(anyhow::Error::msg).context("no bound")?;
         Ok(bound.0 as f64 / 1e9)
     };
-    Ok([seconds(true)?, seconds(false)?])
+    Ok(Bounds {
+        any: seconds(Unit::Bytes, true)?,
+        moves_alone: seconds(Unit::Bytes, false)?,
+        blocks: seconds(Unit::Blocks, true).ok(),
+        blocks_alone: seconds(Unit::Blocks, false).ok(),
+    })
 }
 
 fn in_life(args: &ReplayArgs, life: &Life) -> Result<Vec<Row>> {

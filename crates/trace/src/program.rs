@@ -12,6 +12,7 @@ mod live;
 mod pieces;
 
 pub use from_events::{FromEventsError, Recorded, from_events};
+pub use pieces::Pieces;
 
 use deepum_core::units::{Bytes, Nanos};
 use std::ops::RangeInclusive;

@@ -1,7 +1,7 @@
 //! Programs of traces that a person can follow.
 
-use deepum_core::units::{Bytes, Nanos};
-use deepum_trace::program::{FromEventsError, Kernel, Life, Recorded, Tensor, TensorId, from_events};
+use deepum_core::units::{AddrRange, Bytes, DevAddr, Nanos};
+use deepum_trace::program::{FromEventsError, Kernel, Life, Pieces, Recorded, Tensor, TensorId, from_events};
 use deepum_trace::text;
 
 fn program(lines: &str) -> Result<Recorded, FromEventsError<String>> {
@@ -131,9 +131,11 @@ fn by_pieces_nobody_touches_more_than_is_touched() {
     );
     let recorded = program(&format!("{PREPARATION}{lines}")).unwrap();
     assert_eq!(recorded.program.kernels()[1], kernel("work", 8, &[0, 1], &[0]));
-    let by_pieces = recorded.by_pieces().unwrap();
+    let Pieces { program: by_pieces, places } = recorded.by_pieces().unwrap();
     let tensors = [512, 512, 512, 2093056].map(|size| tensor(size, Life::Global));
     assert_eq!(by_pieces.tensors(), tensors);
+    let lie = [(0x1000, 512), (0x1200, 512), (0x1400, 512), (0x900000, 2093056)];
+    assert_eq!(places, lie.map(|(start, len)| AddrRange::new(DevAddr(start), Bytes(len))));
     let kernels = [kernel("init", 7, &[0, 1], &[]), kernel("work", 8, &[1, 2], &[1, 2]), kernel("work", 9, &[3], &[3])];
     assert_eq!(by_pieces.kernels(), kernels);
 }
@@ -167,7 +169,7 @@ fn holds(before: &str, iteration: &[&str]) -> [Vec<Option<u32>>; 2] {
     };
     let iteration: String = iteration.iter().map(&mut line).collect();
     let recorded = program(&format!("{PREPARATION}{before}1 iteration\n{iteration}1 iteration\n")).unwrap();
-    [recorded.program.clone(), recorded.by_pieces().unwrap()]
+    [recorded.program.clone(), recorded.by_pieces().unwrap().program]
         .map(|program| program.ids().map(|id| program.hold(id)).collect())
 }
 

@@ -11,11 +11,11 @@ use deepum_core::policy::PolicyName;
 use deepum_core::units::{Bytes, Nanos};
 use deepum_emu_device::config::Config as Device;
 use deepum_model::{Profile, Ssd};
-use deepum_sim::bound::{Limits, bound};
+use deepum_sim::bound::{Limits, bound, in_blocks};
 use deepum_sim::placement::as_pytorch;
 use deepum_sim::replay::{ReplayError, Script, Setup, replay, replay_plan};
 use deepum_sim::tiers::{Duplex, Pipe, Rate, Tiers};
-use deepum_trace::program::Recorded;
+use deepum_trace::program::{Pieces, Recorded};
 use std::num::NonZeroU64;
 
 /// More than any program asks for.
@@ -28,6 +28,16 @@ pub enum Placement {
     Pytorch,
     /// Where the trace says
     Trace,
+}
+
+/// What nobody is faster than who moves so.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
+pub enum Unit {
+    /// Bytes, each by itself, with copies kept: nobody at all
+    #[default]
+    Bytes,
+    /// UM blocks as a whole; with --one-copy, each in one place at a time
+    Blocks,
 }
 
 /// Of the GPU's memory, what plans may fill: they fill it to the last byte with whole tensors, while blocks are shared, and some are always on their way.
@@ -45,6 +55,7 @@ pub struct Life {
     iterations: u32,
     placement: Option<Placement>,
     one_copy: bool,
+    unit: Unit,
     lost: Option<NonZeroU64>,
     late: Nanos,
     vary: Option<f64>,
@@ -65,6 +76,8 @@ pub struct Otherwise {
     pub placement: Option<Placement>,
     /// Whether the driver keeps no second copies of blocks.
     pub one_copy: bool,
+    /// Of whom the bound is.
+    pub unit: Unit,
     /// One launch in so many is lost.
     pub lost: Option<NonZeroU64>,
     /// How much later it is heard of anything.
@@ -102,8 +115,8 @@ impl Life {
         }
         let memory = gpu.memory.unwrap_or(profile.memory - profile.context);
         let host = otherwise.host.or(gpu.host).unwrap_or(profile.host_memory);
-        let Otherwise { ssd, iterations, placement, one_copy, lost, late, vary, .. } = *otherwise;
-        Ok(Self { profile, memory, host, ssd, iterations, placement, one_copy, lost, late, vary })
+        let Otherwise { ssd, iterations, placement, one_copy, unit, lost, late, vary, .. } = *otherwise;
+        Ok(Self { profile, memory, host, ssd, iterations, placement, one_copy, unit, lost, late, vary })
     }
 
     /// Whether a policy can be replayed.
@@ -120,7 +133,9 @@ impl Life {
         say(&format!("{name}: reading"));
         let read = self.read(trace, self.iterations)?;
         say(&format!("{name}: bound"));
-        let bound = read.recorded.as_ref().map_err(Clone::clone).and_then(|recorded| self.bound(recorded, true));
+        let copies_kept = self.unit == Unit::Bytes || !self.one_copy;
+        let bound = |recorded| self.bound(recorded, self.unit, copies_kept);
+        let bound = read.recorded.as_ref().map_err(Clone::clone).and_then(bound);
         if let Err(why) = &bound {
             eprintln!("deepum: {name}: no bound: {why}");
         }
@@ -158,13 +173,20 @@ impl Life {
         live.is_none_or(|live| live.0 <= self.memory.0.saturating_add(self.host.0))
     }
 
-    /// The least time that an iteration takes, whoever moves its tensors (`docs/bound.md`), with copies kept or with moves alone.
+    /// The least time that an iteration takes, whoever moves its bytes or blocks (`docs/bound.md`), with copies kept or with moves alone.
     ///
     /// # Errors
     /// Why there is no such number.
-    pub fn bound(&self, recorded: &Recorded, copies_kept: bool) -> Result<Nanos, String> {
-        let program = recorded.by_pieces().map_err(|why| why.to_string())?.with_gaps(self.profile.kernel_gap);
-        bound(&program, &Limits { copies_kept, ..self.limits() }).map(|bound| bound.time).map_err(|why| why.to_string())
+    pub fn bound(&self, recorded: &Recorded, unit: Unit, copies_kept: bool) -> Result<Nanos, String> {
+        let Pieces { program, places } = recorded.by_pieces().map_err(|why| why.to_string())?;
+        let program = match unit {
+            Unit::Bytes => program,
+            Unit::Blocks => in_blocks(&program, &places).map_err(|why| why.to_string())?,
+        };
+        let limits = Limits { copies_kept, ..self.limits() };
+        bound(&program.with_gaps(self.profile.kernel_gap), &limits)
+            .map(|bound| bound.time)
+            .map_err(|why| why.to_string())
     }
 
     fn setup(&self, policy: PolicyName, memory: Bytes) -> Setup {

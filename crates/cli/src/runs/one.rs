@@ -10,7 +10,7 @@ use crate::child::{self, Watched, last_words};
 use crate::compare::UNLIMITED;
 use crate::gpu::Gpu;
 use crate::launch::Launch;
-use crate::replay::bound_seconds;
+use crate::replay::{Bounds, bounds};
 use crate::rows::{Outcome, Row};
 use anyhow::{Context, Result, bail};
 use deepum_emu_device::config::Config;
@@ -33,8 +33,8 @@ pub struct Measured {
     pub words: String,
     /// Of a steady iteration; so are faults and bytes. The least that one takes, where that was asked for.
     pub seconds: Option<f64>,
-    /// The least that an iteration takes if no block has two copies, where that was asked for.
-    pub moves_alone: Option<f64>,
+    /// That, and the least by how blocks move, where it was asked for.
+    pub bounds: Option<Bounds>,
     pub faults_first: Option<u64>,
     pub faults: Option<f64>,
     pub bytes_h2d: Option<f64>,
@@ -136,23 +136,19 @@ impl Bench {
             Some(text) => Some(engine(&text.context("it left no status")?)?),
             None => None,
         };
-        let (seconds, moves_alone) = match &trace {
+        let bounds = match &trace {
             // Of some programs no bound can be stated, which is an answer.
-            Some(trace) if outcome == Outcome::Ok => match bound_seconds(trace, &run.device) {
-                Ok([kept, moves]) => (Some(kept), Some(moves)),
-                Err(why) => {
-                    words = format!("{why:#}");
-                    (None, None)
-                }
-            },
-            Some(_) => (None, None),
-            None => (row.steady_seconds_per_iteration, None),
+            Some(trace) if outcome == Outcome::Ok => {
+                bounds(trace, &run.device).map_err(|why| words = format!("{why:#}")).ok()
+            }
+            _ => None,
         };
+        let seconds = if trace.is_some() { bounds.map(|bounds| bounds.any) } else { row.steady_seconds_per_iteration };
         Ok(Measured {
             outcome,
             words,
             seconds,
-            moves_alone,
+            bounds,
             faults_first: row.faults_first_iteration,
             faults: row.faults_per_steady_iteration,
             bytes_h2d: row.bytes_h2d_per_steady_iteration,

@@ -14,21 +14,22 @@
 
 use deepum_core::units::Bytes;
 use deepum_trace::program::{Life, Program, TensorId};
+use std::ops::RangeInclusive;
 
 /// A kernel touches a tensor.
 #[derive(Clone, Copy, Debug)]
-struct Use {
-    kernel: usize,
+pub(super) struct Use {
+    pub kernel: usize,
     reads: bool,
-    writes: bool,
+    pub writes: bool,
 }
 
 /// What a tensor holds from one use to another.
 #[derive(Debug)]
 pub(super) struct Contents {
-    uses: Vec<Use>,
+    pub uses: Vec<Use>,
     /// The last use is the first one, an iteration later.
-    forever: bool,
+    pub forever: bool,
     /// The last kernel while which it has to be kept, if that is after the last use.
     held: Option<usize>,
 }
@@ -84,6 +85,10 @@ impl Contents {
     fn last(&self) -> usize {
         self.uses[self.uses.len() - 1].kernel
     }
+    /// From the first kernel that uses it to the last while which it is kept.
+    pub fn kept(&self) -> RangeInclusive<usize> {
+        self.uses[0].kernel..=self.held.unwrap_or(self.last())
+    }
 
     /// Its versions.
     pub fn versions(&self, copies_kept: bool) -> Vec<Served> {
@@ -107,7 +112,7 @@ impl Contents {
 
 /// What is kept while each kernel runs, on the GPU or on the host: what it touches, what is needed later, and what is held.
 pub(super) fn live(program: &Program) -> Vec<Bytes> {
-    by_kernel(program, |contents| contents.held.unwrap_or(contents.last()))
+    by_kernel(program, |contents| *contents.kept().end())
 }
 
 /// The same without what is only held.

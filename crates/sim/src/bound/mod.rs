@@ -12,9 +12,12 @@
 //! - a kernel reads all of what it reads and writes all of what it writes; nothing else makes contents or needs them;
 //! - an iteration follows the other, and the time of one is what many of them take on average.
 //!
+//! Who moves no bytes, but blocks, has a bound of the same kind, of the program by its blocks (`blocks.rs`).
+//!
 //! Not here: what a schedule that comes near would do. And a kernel that begins before all it touches is there is no part of the model: with page
 //! faults, a kernel may work on one end of a tensor while the other is on its way, and so be faster than this says.
 
+mod blocks;
 mod contents;
 mod prices;
 mod relaxation;
@@ -23,6 +26,8 @@ mod search;
 mod steps;
 #[cfg(test)]
 mod tests;
+
+pub use blocks::in_blocks;
 
 use crate::tiers::Rate;
 use deepum_core::units::{Bytes, Nanos};

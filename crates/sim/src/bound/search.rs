@@ -8,12 +8,12 @@
 
 use super::Limits;
 use crate::tiers::Rate;
-use deepum_core::units::Bytes;
+use deepum_core::units::{Bytes, UmBlock};
 use deepum_trace::program::{Life, Program};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The bytes of every tensor.
-pub const UNIT: u64 = 1_000_000;
+pub const UNIT: u64 = UmBlock::SIZE.0;
 /// The nanoseconds of a tick.
 pub const TICK: u64 = 1_000_000;
 
@@ -25,9 +25,20 @@ pub fn limits(units: u64, copies_kept: bool) -> Limits {
 
 /// The ticks that an iteration takes on average at best; none if some kernel can never run.
 pub fn best(program: &Program, units: u64, copies_kept: bool) -> Option<f64> {
-    let search = Search::new(program, units, copies_kept);
     let globals = program.ids().filter(|&id| program.tensor(id).life == Life::Global);
-    let start = State { kernel: 0, left: None, gpu: 0, host: globals.map(|id| 1 << id.0).sum() };
+    mean(&Search::new(program, units, copies_kept), globals.map(|id| 1 << id.0).sum())
+}
+
+/// The same if only whole blocks move, of which there are so many units; `inside`: by block, the tensors that are in it.
+pub fn best_in_blocks(program: &Program, inside: &[u32], units: u64, copies_kept: bool) -> Option<f64> {
+    let search = Search::new(program, units, copies_kept);
+    let (search, live) = search.in_blocks(inside);
+    mean(&search, live)
+}
+
+/// The ticks that an iteration takes on average at best, if all this is on the host at first.
+fn mean(search: &Search, host: u32) -> Option<f64> {
+    let start = State { kernel: 0, left: None, gpu: 0, host };
     let mut edges: BTreeMap<State, BTreeMap<State, u64>> = BTreeMap::new();
     let mut waiting = vec![start];
     while let Some(state) = waiting.pop() {
@@ -122,6 +133,34 @@ impl Search {
         }
         let tensors = u32::try_from(program.tensors().len()).unwrap();
         Self { kernels, units: u32::try_from(units).unwrap(), copies_kept, tensors }
+    }
+
+    /// The same search with blocks for tensors, and those in which anything is before the first kernel. A block is busy, written and needed as what is in it.
+    fn in_blocks(&self, inside: &[u32]) -> (Self, u32) {
+        let blocks = |tensors: u32| -> u32 {
+            (0..).zip(inside).filter(|&(_, inside)| inside & tensors != 0).map(|(block, _)| 1 << block).sum()
+        };
+        // What is kept before each kernel, in an iteration like the one before.
+        let mut live = 0;
+        let mut before = Vec::new();
+        for kernel in self.kernels.iter().chain(&self.kernels) {
+            before.push(live | kernel.needs);
+            live = (live | kernel.needs | kernel.makes) & !kernel.ends;
+        }
+        let before: Vec<u32> = before.split_off(self.kernels.len());
+        let after = before.iter().cycle().skip(1);
+        let kernels = self.kernels.iter().zip(&before).zip(after).map(|((kernel, &before), &after)| {
+            let touched = blocks(kernel.needs | kernel.makes);
+            Masks {
+                ticks: kernel.ticks,
+                needs: touched & blocks(before),
+                makes: touched & !blocks(before),
+                writes: blocks(kernel.writes) | touched & !blocks(before),
+                ends: !blocks(after),
+            }
+        });
+        let tensors = u32::try_from(inside.len()).unwrap();
+        (Self { kernels: kernels.collect(), tensors, ..*self }, blocks(before[0]))
     }
 
     /// What can be without time passing: a tensor dropped of which the host has a copy, or the next kernel started.

@@ -1,8 +1,9 @@
 //! Bounds worked out by hand, and bounds beside the best schedule there is.
 
-use super::search::{TICK, UNIT, best, limits};
+use super::search::{TICK, UNIT, best, best_in_blocks, limits};
 use super::steps::Steps;
 use super::*;
+use deepum_core::units::{AddrRange, DevAddr};
 use deepum_trace::program::{Kernel, Life, Tensor, TensorId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -163,6 +164,52 @@ fn what_is_held_takes_room_or_leaves_and_need_not_come_back() {
     assert!(is(bound(&over, &limits).unwrap().time, 8));
 }
 
+/// From the end of one block to the beginning of another.
+fn place((first, last): (u64, u64)) -> AddrRange {
+    AddrRange::new(DevAddr(first * UNIT + UNIT / 2), Bytes((last - first) * UNIT + UNIT / 4))
+}
+
+#[test]
+fn blocks_are_what_is_in_them() {
+    // Weight 0 is in blocks 0 and 1; activation 1 in block 2, from kernel 0 to kernel 1, and activation 2 there, too, from kernel 1 to 2; activation 3, in block 3, is held over kernel 3.
+    let kernels: &[(u64, &[u32], &[u32])] =
+        &[(1, &[0], &[1, 3]), (1, &[1], &[2]), (1, &[2], &[]), (1, &[0], &[0]), (1, &[], &[])];
+    let program = program(1, 4, kernels).with_holds([None, None, None, Some(3)]);
+    let places = [(0, 1), (2, 2), (2, 2), (3, 3)].map(place);
+    let blocks = in_blocks(&program, &places).unwrap();
+    let tensor = |count, life| Tensor { size: Bytes(count * UNIT), life };
+    let [weight, one] = [tensor(2, Life::Global), tensor(1, Life::Intermediate)];
+    assert_eq!(blocks.tensors(), [weight, one, one]);
+    let touches = |ids: &[u32]| ids.iter().copied().map(TensorId).collect::<Vec<_>>();
+    let of = |kernel: usize| (blocks.kernels()[kernel].reads.clone(), blocks.kernels()[kernel].writes.clone());
+    assert_eq!(of(0), (touches(&[0]), touches(&[1, 2])));
+    assert_eq!(of(1), (touches(&[1]), touches(&[1])), "something is in the block, whoever else is made there");
+    assert_eq!(of(2), (touches(&[1]), touches(&[])));
+    assert_eq!(of(3), (touches(&[0]), touches(&[0])));
+    assert_eq!([0, 1, 2].map(|id| blocks.hold(TensorId(id))), [None, None, Some(3)]);
+}
+
+#[test]
+fn a_block_that_is_never_empty_is_needed_for_ever_and_one_that_passes_the_mark_is_made_anew() {
+    // Tensor 0 from kernel 0 to 1, tensor 1 from 1 to 2, tensor 2 from 2 on and over the mark, in one block; tensor 3 from kernel 1 on and over the mark.
+    let kernels: &[(u64, &[u32], &[u32])] = &[(1, &[2, 3], &[0]), (1, &[0], &[1, 3]), (1, &[1], &[2])];
+    let mut program = program(4, 4, kernels);
+    for number in [0, 1] {
+        let tensors = program.tensors().to_vec();
+        let life = |id: usize| if id <= number { Life::Intermediate } else { tensors[id].life };
+        let tensors = (0..4).map(|id| Tensor { life: life(id), ..tensors[id] }).collect();
+        program = Program::new(program.kernels().to_vec(), tensors).unwrap();
+    }
+    let blocks = in_blocks(&program, &[(0, 0), (0, 0), (0, 0), (1, 1)].map(place)).unwrap();
+    let both = |id: u32| {
+        let has = |ids: &[TensorId]| ids.contains(&TensorId(id));
+        blocks.kernels().iter().map(|kernel| (has(&kernel.reads), has(&kernel.writes))).collect::<Vec<_>>()
+    };
+    assert_eq!(blocks.tensors(), [Tensor { size: Bytes(UNIT), life: Life::Global }; 2]);
+    assert_eq!(both(0), [(true, true); 3]);
+    assert_eq!(both(1), [(true, false), (false, true), (false, false)]);
+}
+
 /// Two to five kernels of one or two ticks that touch up to two of four tensors, some of them global, the others held for a while; and as many units of memory
 /// as the largest kernel needs.
 fn any_case() -> impl Strategy<Value = (Program, u64)> {
@@ -202,6 +249,27 @@ proptest! {
         let steps = Steps::new(&program, copies_kept, &moments);
         let (some, _) = Prices::new(&relaxation::best(&steps, &limits, Link::Steps), &limits).bound(&steps, &limits);
         prop_assert!(some.0 <= all.0 + all.0 / 5_000 + 1, "{some:?} {all:?}");
+    }
+
+    /// Whatever shares blocks with what, and reaches from one into the next.
+    #[test]
+    fn no_schedule_of_whole_blocks_is_faster(
+        (program, _) in any_case(),
+        blocks in proptest::collection::vec((0u64..3, 0u64..2), 4),
+        copies_kept: bool,
+    ) {
+        let blocks: Vec<_> = blocks.into_iter().map(|(first, more)| (first, (first + more).min(2))).collect();
+        let places: Vec<_> = blocks.iter().copied().map(place).collect();
+        let is_in = |block: u64| (0..).zip(&blocks).filter(move |(_, (first, last))| (*first..=*last).contains(&block));
+        let inside: Vec<u32> = (0..3).map(|block| is_in(block).map(|(id, _): (u32, _)| 1 << id).sum()).collect();
+        let touched = |kernel: &Kernel| {
+            let ids: u32 = kernel.touches().into_iter().map(|id| 1 << id.0).sum();
+            inside.iter().filter(|inside| *inside & ids != 0).count() as u64
+        };
+        let units = program.kernels().iter().map(touched).max().unwrap();
+        let bound = bound(&in_blocks(&program, &places).unwrap(), &limits(units, copies_kept)).unwrap().time;
+        let ticks = best_in_blocks(&program, &inside, units, copies_kept).unwrap();
+        prop_assert!(bound.0 as f64 <= ticks * TICK as f64 + 0.5, "{bound:?} {ticks}");
     }
 
     #[test]

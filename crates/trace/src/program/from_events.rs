@@ -18,7 +18,7 @@
 //! Not here: gaps between kernels ([`Program::with_gaps`]).
 
 use super::live::Live;
-use super::pieces::{Part, by_pieces};
+use super::pieces::{Part, Pieces, by_pieces};
 use super::{Kernel, Life, Program, ProgramError, Tensor, TensorId};
 use crate::event::{Access, Event, Record, Touch};
 use deepum_core::units::{AddrRange, Bytes, DevAddr, LaunchSeq, Nanos};
@@ -50,8 +50,8 @@ impl Recorded {
     ///
     /// # Errors
     /// More pieces than tensors can have numbers.
-    pub fn by_pieces(&self) -> Result<Program, ProgramError> {
-        by_pieces(&self.program, &self.before, &self.parts)
+    pub fn by_pieces(&self) -> Result<Pieces, ProgramError> {
+        by_pieces(&self.program, &self.before, &self.places, &self.parts)
     }
 }
 

@@ -13,12 +13,21 @@
 
 use super::{Kernel, Life, Program, ProgramError, Tensor, TensorId};
 use crate::event::Access;
-use deepum_core::units::Bytes;
+use deepum_core::units::{AddrRange, Bytes};
 use std::cmp::Reverse;
 use std::ops::Range;
 
 /// Most pieces of a tensor. Where touches would make more, those that are shorter than the tensor's so manieth part make none.
 const MOST: usize = 64;
+
+/// A program by pieces of its tensors.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pieces {
+    /// Its tensors are the pieces.
+    pub program: Program,
+    /// By piece: where it is.
+    pub places: Vec<AddrRange>,
+}
 
 /// A kernel's touch of a tensor: from the one byte of it up to the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,11 +78,16 @@ impl Cuts {
     }
 }
 
-/// This program by pieces. `before`: by tensor, whether it was there before the iteration.
+/// This program by pieces. By tensor: `before`, whether it was there before the iteration, and `places`, where it is.
 ///
 /// # Errors
 /// Too many pieces to have numbers.
-pub(super) fn by_pieces(program: &Program, before: &[bool], parts: &[Part]) -> Result<Program, ProgramError> {
+pub(super) fn by_pieces(
+    program: &Program,
+    before: &[bool],
+    places: &[AddrRange],
+    parts: &[Part],
+) -> Result<Pieces, ProgramError> {
     let mut touches = vec![Vec::new(); program.tensors().len()];
     for part in parts {
         touches[part.tensor.index()].push((part.from, part.to));
@@ -82,7 +96,7 @@ pub(super) fn by_pieces(program: &Program, before: &[bool], parts: &[Part]) -> R
     let mut cuts: Vec<Cuts> = touches.into_iter().zip(sizes).map(|(touches, size)| Cuts::new(touches, size)).collect();
     let bare = |kernel: &Kernel| Kernel { reads: Vec::new(), writes: Vec::new(), ..kernel.clone() };
     let mut kernels: Vec<Kernel> = program.kernels().iter().map(bare).collect();
-    let (mut tensors, mut holds) = (Vec::new(), Vec::new());
+    let (mut tensors, mut holds, mut lie) = (Vec::new(), Vec::new(), Vec::new());
     for part in parts {
         let of = program.tensor(part.tensor);
         let touched = cuts[part.tensor.index()].within(part.from, part.to);
@@ -96,7 +110,9 @@ pub(super) fn by_pieces(program: &Program, before: &[bool], parts: &[Part]) -> R
             }
             let is_needed = part.access.reads() || is_global || numbers[piece].is_some();
             let number = *numbers[piece].get_or_insert_with(|| {
-                tensors.push(Tensor { size: at[piece + 1] - at[piece], ..of });
+                let size = at[piece + 1] - at[piece];
+                tensors.push(Tensor { size, ..of });
+                lie.push(AddrRange::new(places[part.tensor.index()].start.offset(at[piece]), size));
                 holds.push(program.hold(part.tensor));
                 TensorId(u32::try_from(tensors.len() - 1).unwrap_or(u32::MAX))
             });
@@ -107,5 +123,5 @@ pub(super) fn by_pieces(program: &Program, before: &[bool], parts: &[Part]) -> R
             }
         }
     }
-    Ok(Program::new(kernels, tensors)?.with_holds(holds))
+    Ok(Pieces { program: Program::new(kernels, tensors)?.with_holds(holds), places: lie })
 }

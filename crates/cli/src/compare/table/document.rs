@@ -65,8 +65,8 @@ impl View<'_> {
              forward pass, a backward pass and the optimizer's step; figures are the mean of those from number {} on. *Ideal*: the same program, without DeepUM, \
              with room for everything. *Bound*: the time that no schedule of moves can be below in which kernels begin when all they touch is there, with copies kept \
              (`docs/bound.md`), worked out from a recording of the program; it counts what kernels take and not what the GPU waits for the host, so it may lie a little below the \
-             ideal. *Of moves alone* is the same where no block is on both sides at a time, which is how all of these but `horizon, two copies` run programs. No bound of a remedy, which is \
-             another program. *link*: the time that the bytes moved take on the busier direction of the link, as a share of the iteration. Faults are fault-buffer entries, duplicates \
+             ideal. *Of moves alone* is the same where no byte is on both sides at a time, *of whole blocks* the same where UM blocks of 2 MiB move as a whole, with whatever is in them: all of these policies \
+             move whole blocks, and all but `horizon, two copies` have each in one place at a time. No bound of a remedy, which is another program. *link*: the time that the bytes moved take on the busier direction of the link, as a share of the iteration. Faults are fault-buffer entries, duplicates \
              included; GiB are those of managed memory. `plain` is PyTorch alone; the remedies ({}) are what a PyTorch user has today, also without DeepUM, in the \
              same memory; `demand`, `deepum` and `horizon` are values of `DEEPUM_POLICY` (`docs/policies.md`), with all else at its default, and *two copies* is `DEEPUM_COPIES=2`. Weights are random.\n\n{}",
             self.manifest.title,
@@ -107,7 +107,7 @@ impl View<'_> {
         let target = self.manifest.target;
         let all: Vec<String> = [Mode::Horizon, Mode::TwoCopies].map(|mode| self.held(mode)).into();
         format!(
-            "\n## Target\n\n{:.0} % of the ideal speed or {:.0} % of the bound's, and ahead of `deepum`. The bound is that of how programs run: with one copy, of moves alone.\n\n{}",
+            "\n## Target\n\n{:.0} % of the ideal speed or {:.0} % of the bound's, and ahead of `deepum`. The bound is that of how blocks move: as a whole, and with one copy each in one place at a time.\n\n{}",
             target.of_ideal * 100.0,
             target.of_bound * 100.0,
             all.join("\n")
@@ -118,14 +118,26 @@ impl View<'_> {
     fn held(&self, mode: Mode) -> String {
         let target = self.manifest.target;
         let mut rows = vec![
-            ["network", "memory", "of ideal", "of bound", "of moves alone", "times as fast as `deepum`", "misses"]
-                .map(str::to_owned)
-                .to_vec(),
+            [
+                "network",
+                "memory",
+                "of ideal",
+                "of bound",
+                "of moves alone",
+                "of whole blocks",
+                "times as fast as `deepum`",
+                "misses",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
         ];
-        let (mut held, mut held_with_copies) = (0, 0);
+        let (mut held, mut held_alone, mut held_by_any) = (0, 0, 0);
         for point in self.points {
             let verdict = Verdict::of(mode, point, self.made, target);
-            held_with_copies += usize::from(verdict.as_ref().is_some_and(|verdict| verdict.held_with_copies(target)));
+            if let Some(verdict) = &verdict {
+                held_alone += usize::from(verdict.held_by(verdict.of_moves_alone, target));
+                held_by_any += usize::from(verdict.held_by(verdict.of_bound, target));
+            }
             if verdict.as_ref().is_some_and(Verdict::held) {
                 held += 1;
                 continue;
@@ -143,18 +155,22 @@ impl View<'_> {
                 memory(point),
                 percent(verdict.as_ref().map(|verdict| verdict.of_ideal)),
                 percent(verdict.as_ref().and_then(|verdict| verdict.of_bound)),
-                percent(verdict.as_ref().and_then(|verdict| verdict.of_moves_alone)),
+                percent(
+                    verdict.as_ref().filter(|_| mode != Mode::TwoCopies).and_then(|verdict| verdict.of_moves_alone),
+                ),
+                percent(verdict.as_ref().and_then(|verdict| verdict.of_blocks)),
                 number(verdict.as_ref().and_then(|verdict| verdict.over_deepum), 3),
                 misses.join(", "),
             ]);
         }
         let below = if rows.len() == 1 { String::new() } else { format!(" These miss it:\n\n{}", table(&rows)) };
-        let copies = if mode == Mode::TwoCopies {
-            String::new()
-        } else {
-            format!("; by the bound with copies kept, which nobody reaches who keeps none, in {held_with_copies}")
-        };
-        format!("`{}`: held in {held} of {} lines{copies}.{}\n", mode.name(), self.points.len(), below.trim_end())
+        let alone = if mode == Mode::TwoCopies { String::new() } else { format!("moves alone in {held_alone}, ") };
+        format!(
+            "`{}`: held in {held} of {} lines; by the bound of bytes, {alone}with copies kept in {held_by_any}.{}\n",
+            mode.name(),
+            self.points.len(),
+            below.trim_end()
+        )
     }
 
     fn network(&self, network: &Network) -> String {
@@ -168,14 +184,20 @@ impl View<'_> {
                 number(bound, 3),
                 percent(bound.map(|bound| point.ideal / bound)),
             ]);
-            let moves = self.made.runs.get(&point.bound).and_then(|measured| measured.moves_alone);
-            rows.push(vec![
-                String::new(),
-                "of moves alone".to_owned(),
-                number(moves, 3),
-                percent(moves.map(|moves| point.ideal / moves)),
-                percent(Option::zip(bound, moves).map(|(bound, moves)| bound / moves)),
-            ]);
+            let bounds = point.bounds(self.made);
+            for (name, seconds) in [
+                ("of moves alone", bounds.map(|bounds| bounds.moves_alone)),
+                ("of whole blocks", bounds.and_then(|bounds| bounds.blocks)),
+                ("of whole blocks, moves alone", bounds.and_then(|bounds| bounds.blocks_alone)),
+            ] {
+                rows.push(vec![
+                    String::new(),
+                    name.to_owned(),
+                    number(seconds, 3),
+                    percent(seconds.map(|seconds| point.ideal / seconds)),
+                    percent(Option::zip(bound, seconds).map(|(bound, seconds)| bound / seconds)),
+                ]);
+            }
             for (name, run) in &point.rows {
                 let measured = self.made.runs.get(run);
                 let seconds = measured.and_then(|measured| measured.seconds);
@@ -261,6 +283,7 @@ fn table(rows: &[Vec<String>]) -> String {
 mod tests {
     use super::super::plan;
     use super::*;
+    use crate::replay::Bounds;
 
     #[test]
     fn each_row_says_how_it_ended_and_the_target_names_who_misses_it() {
@@ -269,7 +292,11 @@ mod tests {
         let points = plan::points(&manifest, &made);
         made.runs.insert(
             points[0].bound.clone(),
-            Measured { seconds: Some(1.25), moves_alone: Some(1.6), ..Measured::default() },
+            Measured {
+                seconds: Some(1.25),
+                bounds: Some(Bounds { any: 1.25, moves_alone: 1.6, blocks: None, blocks_alone: Some(1.7) }),
+                ..Measured::default()
+            },
         );
         for (name, run) in &points[0].rows {
             let seconds = match name.as_str() {
@@ -296,17 +323,20 @@ mod tests {
             format!(
                 "| {name} | 50 % | out of memory | 12.5 % | **66.7 %** | 12.5 % | 40.0 % | 50.0 % | 12.5 % | 80.0 % |\n"
             ),
-            format!("| {name} | 50 % | 50.0 % | 62.5 % | 80.0 % | 1.250 | the share |\n"),
-            format!("| {name} | 50 % | 12.5 % | 15.6 % | – | 0.312 | the share, being ahead of `deepum` |\n"),
+            format!("| {name} | 50 % | 50.0 % | 62.5 % | 80.0 % | 85.0 % | 1.250 | the share |\n"),
+            format!("| {name} | 50 % | 12.5 % | 15.6 % | – | – | 0.312 | the share, being ahead of `deepum` |\n"),
             "|  | `horizon` | 2.000 | 50.0 % | 62.5 % | – | 3.00 | 1.00 | 13 % |\n".to_owned(),
             "|  | of moves alone | 1.600 | 62.5 % | 78.1 % |  |  |  |  |\n".to_owned(),
+            "|  | of whole blocks | – | – | – |  |  |  |  |\n".to_owned(),
+            "|  | of whole blocks, moves alone | 1.700 | 58.8 % | 73.5 % |  |  |  |  |\n".to_owned(),
             "|  | `checkpoint` | 1.500 | 66.7 % | – | – | – | – | – |\n".to_owned(),
             "| 50 %, 0.49 GiB | bound | 1.250 | 80.0 % |  |  |  |  |  |\n".to_owned(),
         ] {
             assert!(text.contains(&line), "{line}\nis not in\n{text}");
         }
-        assert!(text.contains("`horizon`: held in 0 of 1 lines; by the bound with copies kept"), "{text}");
-        assert!(text.contains("`horizon, two copies`: held in 0 of 1 lines."), "{text}");
+        let by_bytes = "held in 0 of 1 lines; by the bound of bytes,";
+        assert!(text.contains(&format!("`horizon`: {by_bytes} moves alone in 0, with copies kept in 0.")), "{text}");
+        assert!(text.contains(&format!("`horizon, two copies`: {by_bytes} with copies kept in 0.")), "{text}");
         assert!(!text.contains("No bound:"), "{text}");
 
         let none = Measured { outcome: Outcome::Ok, words: "it never repeats".to_owned(), ..Measured::default() };

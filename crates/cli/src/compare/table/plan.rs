@@ -2,6 +2,7 @@
 
 use super::manifest::{Manifest, Network};
 use crate::compare::UNLIMITED;
+use crate::replay::Bounds;
 use crate::runs::{Made, Measured, Mode, Run};
 use deepum_core::units::Bytes;
 
@@ -49,9 +50,15 @@ impl Point<'_> {
         made.runs.get(&self.bound)?.seconds
     }
 
-    /// The same where no block is on both sides at a time, if programs run so in this mode.
-    pub fn moves_alone(&self, mode: Mode, made: &Made) -> Option<f64> {
-        made.runs.get(&self.bound)?.moves_alone.filter(|_| mode != Mode::TwoCopies)
+    /// The least by how blocks move.
+    pub fn bounds(&self, made: &Made) -> Option<Bounds> {
+        made.runs.get(&self.bound)?.bounds
+    }
+
+    /// The same for those who move blocks as programs do in this mode: as a whole, and but with two copies each in one place at a time.
+    pub fn bound_of(&self, mode: Mode, made: &Made) -> Option<f64> {
+        let bounds = self.bounds(made)?;
+        if mode == Mode::TwoCopies { bounds.blocks } else { bounds.blocks_alone }
     }
 }
 
