@@ -74,7 +74,7 @@ impl UvmMover {
         let trial = match how.leave {
             Leave::Mapped => Trial::decided(false),
             Leave::Unmapped => Trial::decided(true),
-            Leave::Measured => Trial::default(),
+            Leave::Measured => Trial::measured(how.prefers),
         };
         let (stay, words) = (OnceLock::new(), OnceLock::new());
         let lost = AtomicBool::new(false);

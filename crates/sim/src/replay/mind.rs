@@ -116,6 +116,7 @@ impl<'a, T: Thinks> Mind<'a, T> {
     /// It hears that much later of what the program and the GPU do.
     pub(super) fn new(thinks: T, late: Nanos) -> Self {
         Self {
+            trial: Trial::measured(thinks.brings_faults()),
             thinks,
             unheard: VecDeque::new(),
             late,
@@ -124,7 +125,6 @@ impl<'a, T: Thinks> Mind<'a, T> {
             hands: Default::default(),
             held: Map::default(),
             notices: Vec::new(),
-            trial: Trial::default(),
             stay: None,
             thought: Duration::ZERO,
         }
