@@ -75,6 +75,17 @@ impl VaSpace {
         moved.and(free).map_err(|e| fail(range, e))
     }
 
+    /// The same for a range that left so before, by a call less: the host is preferred still, or part of the range was freed since, and then the driver refuses it and is told anew.
+    ///
+    /// # Errors
+    /// As [`Self::leave`].
+    pub fn leave_again(&self, range: AddrRange, stay: Stay) -> Result<(), MigrateError> {
+        match self.join(range, stay) {
+            Ok(()) => self.join(range, Stay(NO_GROUP)).map_err(|e| fail(range, e)),
+            Err(_) => self.leave_preferred(range, stay),
+        }
+    }
+
     /// Prefers no place for `range` any more.
     ///
     /// # Errors

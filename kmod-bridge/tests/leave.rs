@@ -34,6 +34,14 @@ struct Emulated {
     machine: Machine,
     branch: u16,
     file: OwnedFd,
+    asked: AtomicU64,
+}
+
+impl Emulated {
+    /// Requests so far.
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
 }
 
 impl Kernel for Emulated {
@@ -51,6 +59,7 @@ impl Kernel for Emulated {
         Ok(vec![self.file.try_clone()?])
     }
     unsafe fn ioctl(&self, fd: BorrowedFd<'_>, request: u32, params: &mut Params) -> io::Result<()> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
         let key = FileKey::of(fd.as_raw_fd()).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: the parameters are longer than any struct, and what they point to is as our caller promises.
         let outcome = unsafe { self.uvm.ioctl(key, request.into(), std::ptr::from_mut(params).addr(), &self.machine) };
@@ -92,7 +101,7 @@ impl Program {
         let (file, peer) = UnixStream::pair().unwrap();
         uvm.open(Node::Uvm, FileKey::of(file.as_raw_fd()).unwrap(), peer.into());
         let memory = machine.call(Cost::Call, |c| c.allocate(Kind::Managed, GPU, Bytes(BLOCKS * BLOCK), 0)).unwrap();
-        let kernel = Arc::new(Emulated { uvm, machine, branch, file: file.into() });
+        let kernel = Arc::new(Emulated { uvm, machine, branch, file: file.into(), asked: AtomicU64::new(0) });
         // As libcuda does.
         let mut params = Params::default();
         // SAFETY: no address among the parameters.
@@ -193,6 +202,26 @@ fn a_preference_that_is_kept_holds_nobody_on_the_host() {
         program.space.forget_preference(program.blocks(0, BLOCKS)).unwrap();
         program.space.leave(program.blocks(0, 3), stay).unwrap();
         assert_eq!((program.on_gpu(), program.mapped()), (vec![3, 4, 5], vec![]));
+        assert!(program.intact(), "driver {branch}");
+    }
+}
+
+#[test]
+fn what_left_before_leaves_again_and_what_did_not_is_told_of() {
+    for branch in [535, 550, 560, 580, 595] {
+        let program = Program::start(branch, "v100-32g:data=1");
+        let stay = program.space.stay().unwrap();
+        program.space.leave_preferred(program.blocks(1, 2), stay).unwrap();
+        program.space.migrate(program.blocks(0, BLOCKS), Place::Device(GPU)).unwrap();
+        let before = program.kernel.asked();
+        program.space.leave_again(program.blocks(1, 2), stay).unwrap();
+        assert_eq!(program.kernel.asked() - before, 2, "into the group and out of it");
+        assert_eq!((program.on_gpu(), program.mapped()), (vec![0, 3, 4, 5], vec![]), "driver {branch}");
+        // As if 3 had been freed since, and given out anew.
+        program.space.leave_again(program.blocks(2, 2), stay).unwrap();
+        assert_eq!((program.on_gpu(), program.preferred()), (vec![0, 4, 5], vec![1, 2, 3]), "driver {branch}");
+        program.space.migrate(program.blocks(0, BLOCKS), Place::Device(GPU)).unwrap();
+        assert_eq!(program.on_gpu(), [0, 1, 2, 3, 4, 5], "nothing is left in the group");
         assert!(program.intact(), "driver {branch}");
     }
 }

@@ -93,7 +93,13 @@ impl UvmMover {
                 if !self.how.prefers {
                     return self.space.leave(range, *stay);
                 }
-                lock(&self.preferred).extend(range.blocks());
+                let mut preferred = lock(&self.preferred);
+                if range.blocks().all(|block| preferred.contains(&block)) {
+                    drop(preferred);
+                    return self.space.leave_again(range, *stay);
+                }
+                preferred.extend(range.blocks());
+                drop(preferred);
                 self.space.leave_preferred(range, *stay)
             }),
             Err(why) => {

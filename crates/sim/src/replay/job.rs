@@ -145,6 +145,12 @@ impl Job {
             }),
             Call::Await => Ok(self.done.max(self.there)),
             Call::Flush => Ok(self.done + memory.profile().flush_cost),
+            // Who left so before need not be told of again (`VaSpace::leave_again`).
+            Call::Advise(Advice::Prefer(host @ Some(Place::Host)))
+                if range.blocks().all(|block| memory.preferred(block) == host) =>
+            {
+                Ok(self.done)
+            }
             Call::Advise(advice) => memory.advise(range, advice, self.done),
             Call::Stay(stays) => {
                 let group = if stays { self.stay } else { Group::NONE };
