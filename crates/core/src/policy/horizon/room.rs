@@ -12,6 +12,7 @@ use crate::horizon::ranks::{Class, NEVER};
 use crate::horizon::timeline::{Does, STRIDE, ordinal};
 use crate::invalidate::{self, Invalidate};
 use crate::known::Known;
+use crate::queues::BATCH;
 use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::UmBlock;
 use std::ops::Range;
@@ -28,7 +29,7 @@ const QUICKLY: usize = 4 * UNDER_WAY;
 /// Most places of the dead that are asked for at a time because launches are to have them soon.
 const GIVEN_UP: usize = 8 * UNDER_WAY;
 
-/// Who lies beside one that leaves goes along, in one call, though others that stay may be needed a little later: as many as are lacking, but these at least and at most, and needed sooner by no more than a quarter.
+/// Who lies beside one that leaves goes along, in one call, though others that stay may be needed a little later: as many as are lacking, but these at least and at most, and needed sooner by no more than a quarter. Who needs no time on the link leaves in bunches as small as come.
 const CALL: usize = 16;
 const TOGETHER: usize = 2 * CALL;
 const NEAR: Ordinal = 4;
@@ -82,9 +83,9 @@ impl Horizon {
             let is_hasty = over < from + SOON / STRIDE || is_full && over < from + HASTE;
             let quick = saved.filter(|_| is_hasty);
             let Some((ticket, at)) = quick.or(only.max(saved.filter(|_| !is_early))) else { return };
-            let (class, most, together) = match known.residency.get(at).saved {
-                true => (Class::Saved, QUICKLY, TOGETHER),
-                false => (Class::Only, UNDER_WAY, TOGETHER),
+            let (class, most, least) = match known.residency.get(at).saved {
+                true => (Class::Saved, QUICKLY, BATCH as usize),
+                false => (Class::Only, UNDER_WAY, CALL),
             };
             if known.residency.blocks_going() >= most {
                 return;
@@ -95,7 +96,7 @@ impl Horizon {
                 self.ranks.of(at, class).is_some_and(|ticket| ordinal(ticket) > after)
                     && (!is_early || self.timeline.leaves(at))
             };
-            let lacking = usize::try_from(wanted).unwrap_or(0).max(CALL).min(together);
+            let lacking = usize::try_from(wanted).unwrap_or(0).max(least).min(TOGETHER);
             let leaving = around(known.residency.get(at).block, lacking, goes, known);
             for block in leaving.map(UmBlock) {
                 if let Some(at) = known.residency.find(block) {
