@@ -13,7 +13,7 @@
 //! - *Own* of a block that is not on the GPU: the mode off, and fetched. Of one that is: the GPU is made the preferred location, so that ending the mode
 //!   leaves its copies; and since they stay mapped for reading, it is said to access the block, which maps them for writing.
 //!
-//! What comes onto the GPU does so by one call, whose end a word of the driver's tells where it writes any: nobody holds the address space's lock meanwhile, which whoever leaves wants three times for
+//! What comes onto the GPU does so by one call, whose end a word of the driver's tells where it writes any: nobody holds the address space's lock meanwhile, which whoever leaves wants two or three times for
 //! writing (facts 4.10, 4.11).
 //!
 //! Invariants: whatever is believed wrongly about a block, or fails half-way, no contents are lost. At worst bytes are copied in vain.

@@ -1,7 +1,7 @@
 //! Whether blocks had better leave mapped or unmapped, by what both take on this machine now.
 //!
 //! Problem: the plain way out enters a block into the host's page tables, page by page, which takes a processor 117 us whatever the link does (facts 4.1), and more the first
-//! time. The other way (`kmod-bridge/src/leave.rs`) does not, but waits three times until no migration is asked for, which takes longer than that on a slow link, and the longer the more comes meanwhile.
+//! time. The other way (`kmod-bridge/src/leave.rs`) does not, but waits two or three times until no migration is asked for, which takes longer than that on a slow link, and the longer the more comes meanwhile.
 //! Idea: the first blocks leave in turn one way and the other, until enough has left each way. From then on the way that took less time a block of late is taken, and the other one tried now and then: so rarely that
 //! it costs less than a sixty-fourth of the time. Where who leaves unmapped ends a preference, something is counted as well that is not seen in what leaving takes: it lets nobody ask for anything for a third of
 //! that time (facts 4.9).

@@ -93,14 +93,12 @@ impl UvmMover {
                 if !self.how.prefers {
                     return self.space.leave(range, *stay);
                 }
-                let mut preferred = lock(&self.preferred);
-                if range.blocks().all(|block| preferred.contains(&block)) {
-                    drop(preferred);
-                    return self.space.leave_again(range, *stay);
-                }
-                preferred.extend(range.blocks());
-                drop(preferred);
-                self.space.leave_preferred(range, *stay)
+                let is_told = {
+                    let mut preferred = lock(&self.preferred);
+                    range.blocks().filter(|&block| preferred.insert(block)).count() == 0
+                };
+                let leave = if is_told { VaSpace::leave_again } else { VaSpace::leave_preferred };
+                leave(&self.space, range, *stay)
             }),
             Err(why) => {
                 self.refused(why);

@@ -55,7 +55,7 @@ impl<'a> Blocks<'a> {
             *uses.entry(one.kernel % kernels).or_default() |= one.writes;
         }
         // Whether anything is kept from this kernel to the next.
-        let mut kept_after = vec![contents.iter().any(|contents| contents.forever); kernels];
+        let mut kept_after = vec![false; kernels];
         for kept in contents.iter().map(Contents::kept) {
             (*kept.start()..*kept.end()).for_each(|kernel| kept_after[kernel % kernels] = true);
         }

@@ -29,7 +29,7 @@ pub(super) struct Use {
 pub(super) struct Contents {
     pub uses: Vec<Use>,
     /// The last use is the first one, an iteration later.
-    pub forever: bool,
+    forever: bool,
     /// The last kernel while which it has to be kept, if that is after the last use.
     held: Option<usize>,
 }

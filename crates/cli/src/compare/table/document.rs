@@ -65,8 +65,8 @@ impl View<'_> {
              forward pass, a backward pass and the optimizer's step; figures are the mean of those from number {} on. *Ideal*: the same program, without DeepUM, \
              with room for everything. *Bound*: the time that no schedule of moves can be below in which kernels begin when all they touch is there, with copies kept \
              (`docs/bound.md`), worked out from a recording of the program; it counts what kernels take and not what the GPU waits for the host, so it may lie a little below the \
-             ideal. *Of moves alone* is the same where no byte is on both sides at a time, *of whole blocks* the same where UM blocks of 2 MiB move as a whole, with whatever is in them: all of these policies \
-             move whole blocks, and all but `horizon, two copies` have each in one place at a time. No bound of a remedy, which is another program. *link*: the time that the bytes moved take on the busier direction of the link, as a share of the iteration. Faults are fault-buffer entries, duplicates \
+             ideal. *Of moves alone* is the same where no byte is on both sides at a time, *of whole blocks* the same where UM blocks of 2 MiB move as a whole, with whatever is in them, as `deepum` and `horizon` \
+             move them (the driver, which `demand` leaves all to, brings pages), and all but `horizon, two copies` have each in one place at a time. No bound of a remedy, which is another program. *link*: the time that the bytes moved take on the busier direction of the link, as a share of the iteration. Faults are fault-buffer entries, duplicates \
              included; GiB are those of managed memory. `plain` is PyTorch alone; the remedies ({}) are what a PyTorch user has today, also without DeepUM, in the \
              same memory; `demand`, `deepum` and `horizon` are values of `DEEPUM_POLICY` (`docs/policies.md`), with all else at its default, and *two copies* is `DEEPUM_COPIES=2`. Weights are random.\n\n{}",
             self.manifest.title,
