@@ -184,6 +184,16 @@ impl BlockTable {
         self.take_out(&blocks.iter().copied().collect());
     }
 
+    /// An execution did not use these blocks: takes out those known from arguments alone. Returns whether there were any.
+    pub fn forget_named(&mut self, blocks: &[StableBlock]) -> bool {
+        let is_named = |&block: &StableBlock| !self.proof.is_proven(block) && self.holds(block);
+        let named: Vec<StableBlock> = blocks.iter().copied().filter(is_named).collect();
+        if !named.is_empty() {
+            self.forget(&named);
+        }
+        !named.is_empty()
+    }
+
     fn take_out(&mut self, gone: &Set<StableBlock>) {
         // What is left, one behind the other in the order of need.
         let left: Vec<u32> = self.chain().iter().filter(|block| !gone.contains(block)).map(|block| block.0).collect();

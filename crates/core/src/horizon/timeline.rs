@@ -105,6 +105,10 @@ impl Point {
             added: 0,
         }
     }
+    /// The place of its launch in the device's sequence, if that came: one that was left out has the place of the one after it.
+    pub fn ran(&self) -> Option<LaunchSeq> {
+        self.issued.filter(|_| !matches!(self.came, Came::LeftOut { .. }))
+    }
     /// How many uses were added to it.
     pub const fn added(&self) -> usize {
         self.added

@@ -234,18 +234,13 @@ impl Policy for Horizon {
         self.issue(seq, None, None, known);
     }
     fn finished(&mut self, launch: &Issued, known: &mut Known) {
-        let Known { residency, counters, .. } = known;
-        let mut used = |at: Handle| {
-            residency.get_mut(at).listed = false;
-            if residency.get(at).ask() == Ask::Unproven {
-                counters.prefetch_useful += 1;
-                residency.set_ask(at, Ask::None);
-            }
-            residency.note(at);
-        };
         // Of the points that are over hardly any lacks a block.
         let mut lacking = Vec::new();
-        while let Some(point) = self.timeline.pop(launch.seq, &mut used) {
+        loop {
+            let mut unused = Vec::new();
+            let used = |at: Handle| unused.extend(foresee::was_to_be_used(at, known));
+            let Some(point) = self.timeline.pop(launch.seq, used) else { break };
+            self.forget_unused(&point, &unused, known);
             lacking.extend(point.exec.filter(|_| !point.left_out.is_empty()).map(|exec| (exec, point.left_out)));
         }
         self.moved = true;

@@ -64,6 +64,18 @@ fn settling_adds_what_was_there_behind_the_end_once() {
 }
 
 #[test]
+fn of_what_an_execution_did_not_use_goes_what_arguments_alone_told_of() {
+    let mut table = table(16, 2, 4);
+    execution(&mut table, &[3, 4]);
+    table.settle([1, 4, 2].into_iter().map(StableBlock));
+    let unused = [4, 2, 9].map(StableBlock);
+    assert!(table.forget_named(&unused));
+    assert_eq!(chain(&mut table), [3, 4, 1]);
+    assert!(!table.forget_named(&unused), "4 was faulted on, 2 is gone, 9 never was there");
+    assert_eq!(chain(&mut table), [3, 4, 1]);
+}
+
+#[test]
 fn thousands_of_faults_with_few_left_later_keep_the_chain_whole() {
     let mut table = BlockTable::new(Geometry::default());
     let all: Vec<u32> = (1000..4000).collect();

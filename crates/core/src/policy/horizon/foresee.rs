@@ -8,11 +8,26 @@ use super::{ENOUGH, Horizon, MOST_TRUST, NOTED, STALE, STRAY, WALK, WRONG};
 use crate::correlate::trail::Came;
 use crate::correlate::{Places, StableBlock};
 use crate::horizon::ranks::Class;
-use crate::horizon::timeline::{Does, Nth};
+use crate::horizon::timeline::{Does, Nth, Point};
+use crate::invalidate;
 use crate::known::Known;
-use crate::residency::{Handle, Residency};
+use crate::residency::{Ask, Block, Handle, Residency};
 use crate::units::{ExecId, LaunchSeq, UmBlock};
 use crate::window::Issued;
+
+/// A launch is over that was to use a block. Answers after which launch its memory was handed back, if it is free.
+pub(super) fn was_to_be_used(at: Handle, known: &mut Known) -> Option<(UmBlock, LaunchSeq)> {
+    let Block { block, listed, empty, .. } = *known.residency.get(at);
+    let free = if listed || empty { invalidate::free_since(block, known) } else { None };
+    let Known { residency, counters, .. } = known;
+    residency.get_mut(at).listed = listed && free.is_some();
+    if residency.get(at).ask() == Ask::Unproven {
+        counters.prefetch_useful += 1;
+        residency.set_ask(at, Ask::None);
+    }
+    residency.note(at);
+    free.map(|since| (block, since))
+}
 
 impl Horizon {
     /// A launch or copy of the window has its place in the future, behind so many that were left out if it was expected.
@@ -88,6 +103,16 @@ impl Horizon {
             self.timeline.learn(at, exec, does);
             residency.note(at);
         }
+    }
+
+    /// A point is over. What had been handed back before its launch was issued, and still is, that did not use: its table has it from the arguments of an earlier one, whose small tensors, which
+    /// an execution ID does not tell apart ([`pointer_key`](crate::exec_id::pointer_key)), lay there.
+    pub(super) fn forget_unused(&mut self, point: &Point, handed_back: &[(UmBlock, LaunchSeq)], known: &Known) {
+        let Some((exec, issued)) = point.exec.zip(point.ran()) else { return };
+        let before = handed_back.iter().filter(|&&(_, since)| since < issued);
+        let unused: Vec<StableBlock> = before.filter_map(|&(block, _)| known.places.number(block)).collect();
+        let Some(table) = self.learner.tables.blocks_mut(exec).filter(|_| !unused.is_empty()) else { return };
+        self.learner.tables.changes += u64::from(table.forget_named(&unused));
     }
 
     /// Notes what a launch uses: what is known of its execution ID, or what its arguments reach if it was issued.
