@@ -58,12 +58,15 @@ pub fn open_gates() {
     }
 }
 
-/// Puts a wait for the gate into a stream, before the launch `seq`.
+/// Puts a wait for the gate into a stream, before the launch `seq`, unless it lacks nothing as far as the engine foresees.
 pub fn wait(shared: &Shared<'_>, stream: Ptr, per_thread: bool, device: DeviceId, seq: LaunchSeq) {
     /// `CU_STREAM_WAIT_VALUE_GEQ`.
     const GREATER_OR_EQUAL: c_uint = 0;
     let ordinal = usize::from(device.0);
     if !opt::config().gate || ordinal >= MAX_DEVICES || NO_WAITS.load(Ordering::Relaxed) {
+        return;
+    }
+    if page::get().is_none_or(|page| seq < page.clear_until(ordinal)) {
         return;
     }
     let Some(on_gpu) = on_gpu() else { return };

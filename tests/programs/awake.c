@@ -1,5 +1,5 @@
 // Awake, each launch is followed by a write of its number into its stream's word, and waits for its device's gate to be
-// open; dormant and captured ones do not. With an argument: there is no gate.
+// open, unless the engine says that it lacks nothing; dormant and captured ones do not. With an argument: there is no gate.
 #include "check.h"
 #include "cuda.h"
 // Whether the page at `at` is shared memory: private pages are copied when a process that forked writes to them, and the GPU
@@ -50,6 +50,15 @@ int main(int argc, char **argv) {
     // The refused launch had its wait before anybody knew.
     EQUAL(fake_calls("cuStreamWaitValue64_v2"), 4 * gate);
     EQUAL(counter(GATE_WAITS), 4 * gate);
+    // Launches that lack nothing, as far as the engine foresees, do not wait.
+    uint64_t last = fake_progress(0);
+    ((volatile uint64_t *)(word & -4096ull))[PAGE_CLEAR] = last + 2;
+    EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
+    EQUAL(fake_progress(0), last + 1);
+    EQUAL(fake_calls("cuStreamWaitValue64_v2"), 4 * gate);
+    EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
+    EQUAL(fake_wait(0), (last + 2) * gate);
+    EQUAL(fake_calls("cuStreamWaitValue64_v2"), 5 * gate);
     // A kernel's name and layout are asked for once, until a module goes.
     int asked = fake_calls("cuFuncGetName");
     for (int i = 0; i < 100; i++) EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);

@@ -417,6 +417,11 @@ impl Engine {
     pub fn lead(&self) -> Option<u64> {
         self.policy.lead(&self.known).filter(|_| self.awake)
     }
+    /// Launches before this one lack nothing, as far as is foreseen, so that they need not look at the [gate](Self::gate). Ask after each step; the answer may be stale, since nothing
+    /// worse becomes of a launch that lacks something after all than that it faults.
+    pub fn clear_until(&self) -> LaunchSeq {
+        if self.awake { self.policy.clear_until(&self.known) } else { LaunchSeq(0) }
+    }
     /// Where some launches were not told, it would be of use to know that all up to this one are over ([`Event::Over`]).
     pub fn doubts(&self) -> Option<LaunchSeq> {
         let sequence = &self.known.sequence;

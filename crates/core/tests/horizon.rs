@@ -168,6 +168,33 @@ fn the_program_is_held_closer_ahead_while_few_launches_use_many_blocks() {
     assert_eq!(scene.engine.lead(), Some(16));
 }
 
+#[test]
+fn launches_that_lack_nothing_are_clear_of_the_gate_up_to_what_is_lacking_and_none_is_behind_a_stray() {
+    let mut scene = thirty_tensors();
+    scene.moved(0, 900, DEVICE);
+    let launch = |scene: &mut Scene, n: u64| scene.launch(n % 30, &[n % 30 * 30]);
+    for n in 0..60 {
+        assert_eq!(scene.engine.clear_until(), LaunchSeq(0), "before launch {n} little is known of what comes");
+        launch(&mut scene, n);
+        scene.done(n + 1);
+    }
+    for n in 60..120 {
+        launch(&mut scene, n);
+        scene.done(n + 1);
+    }
+    let all = LaunchSeq(121 + 30 - 16);
+    assert_eq!(scene.engine.clear_until(), all, "the thirty that are foreseen lack nothing");
+    // The 25th tensor is used next by launch 145.
+    scene.moved(24 * 30, 30, Place::Host);
+    assert_eq!(scene.engine.clear_until(), LaunchSeq(145 - 16));
+    assert!(!scene.fetched().is_empty());
+    assert_eq!(scene.engine.clear_until(), LaunchSeq(145 - 16), "what is on its way is not there yet");
+    scene.moved(24 * 30, 30, DEVICE);
+    assert_eq!(scene.engine.clear_until(), all);
+    scene.launch(77, &[0]);
+    assert_eq!(scene.engine.clear_until(), LaunchSeq(0));
+}
+
 /// So many blocks of new memory, one for each launch behind a first one that uses others: for how many launches places are asked for.
 fn launches_with_places(used_by_the_first: u64, launches: u64) -> usize {
     let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));

@@ -152,6 +152,7 @@ impl World {
             let ordinal = usize::from(gpu.facts.id.0);
             gate.set(ordinal, gpu.engine.gate(), &shared);
             self.page.set_lead(ordinal, gpu.engine.lead());
+            self.page.set_clear_until(ordinal, gpu.engine.clear_until());
         }
         Ok(())
     }

@@ -14,13 +14,14 @@ use crate::handout::HandOuts;
 use crate::inflight::InFlight;
 use crate::shared::MAX_DEVICES;
 use crate::sync::{AtomicU64, Ordering};
+use deepum_core::units::LaunchSeq;
 use std::fmt;
 use std::ops::Range;
 
 /// `"DEEPUMPG"`, first byte lowest.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"DEEPUMPG");
 /// Version of the layout.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 /// Streams that can be followed.
 pub const SLOTS: usize = 512;
 /// Epochs whose ends each slot keeps, a power of two: one for each of the 1,024 launches that CUDA queues, and room for copies (assumption; where operations of more epochs wait, releases wait for longer).
@@ -46,13 +47,16 @@ const W_BLIND: usize = 1080;
 const W_USED: usize = 1088;
 const W_SEEN: usize = 1096;
 const W_LEADS: usize = 1104;
+const W_CLEAR: usize = 1120;
 const W_ISSUED: usize = 1536;
 const W_STREAMS: usize = W_ISSUED + SLOTS;
 const W_EPOCHS: usize = W_STREAMS + SLOTS;
 const W_HAND_OUTS: usize = 4096;
 const W_ENDS: usize = W_HAND_OUTS + HAND_OUTS;
 
-const _: () = assert!(W_GATES + MAX_DEVICES <= GPU_WORDS && W_LEADS + MAX_DEVICES <= W_ISSUED);
+const _: () = assert!(
+    W_GATES + MAX_DEVICES <= GPU_WORDS && W_LEADS + MAX_DEVICES <= W_CLEAR && W_CLEAR + MAX_DEVICES <= W_ISSUED
+);
 const _: () = assert!(W_EPOCHS + SLOTS <= W_HAND_OUTS && WORDS == 1_314_816);
 
 /// Why a page cannot be used.
@@ -205,6 +209,20 @@ impl Page {
     pub fn set_lead(&self, ordinal: usize, lead: Option<u64>) {
         if let Some(word) = self.range(W_LEADS..W_LEADS + MAX_DEVICES).get(ordinal) {
             word.store(lead.unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
+    /// Launches of a device before this place of its sequence lack nothing, as far as is foreseen: they need not wait for its gate.
+    #[inline]
+    pub fn clear_until(&self, ordinal: usize) -> LaunchSeq {
+        let word = self.range(W_CLEAR..W_CLEAR + MAX_DEVICES).get(ordinal);
+        LaunchSeq(word.map_or(0, |word| word.load(Ordering::Relaxed)))
+    }
+
+    /// Says so.
+    pub fn set_clear_until(&self, ordinal: usize, LaunchSeq(seq): LaunchSeq) {
+        if let Some(word) = self.range(W_CLEAR..W_CLEAR + MAX_DEVICES).get(ordinal) {
+            word.store(seq, Ordering::Relaxed);
         }
     }
 

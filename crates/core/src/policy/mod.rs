@@ -88,6 +88,10 @@ pub trait Policy: Send + fmt::Debug {
     fn lead(&self, _known: &Known) -> Option<u64> {
         None
     }
+    /// Launches before this one lack nothing, as far as is foreseen.
+    fn clear_until(&self, _known: &Known) -> LaunchSeq {
+        LaunchSeq(0)
+    }
     /// The number of the rules it learns by, and what it has learned; nothing if it learns nothing.
     fn learned(&self) -> Option<(u32, &Tables)> {
         None

@@ -8,7 +8,7 @@ mod handouts;
 mod slots;
 
 use bench::words;
-use deepum_core::units::UmBlock;
+use deepum_core::units::{LaunchSeq, UmBlock};
 use deepum_protocol::AtomicU64;
 use deepum_protocol::gate::OPEN;
 use deepum_protocol::page::{MAGIC, Page, PageError, VERSION, WORDS};
@@ -27,7 +27,7 @@ fn a_page_is_known_by_its_header_and_anything_else_is_refused_by_name() {
         assert!(have.to_string().contains(text), "{have}");
     };
     broken(1024, 7, PageError::Magic { have: 7 }, "marked with 0x7");
-    broken(1025, 2, PageError::Version { have: 2 }, "version 2; this program knows version 5");
+    broken(1025, 2, PageError::Version { have: 2 }, "version 2; this program knows version 6");
     broken(1026, 9, PageError::Words { have: 9 }, "header says 9 words");
     let short = &all[..WORDS - 1];
     assert_eq!(Page::open(short).unwrap_err(), PageError::Size { words: WORDS - 1 });
@@ -41,7 +41,7 @@ fn the_layout_is_the_documented_one() {
     let page = Page::format(all).unwrap();
     assert_eq!(all[1024].load(Ordering::Relaxed), MAGIC);
     assert_eq!(MAGIC.to_le_bytes(), *b"DEEPUMPG");
-    assert_eq!((all[1025].load(Ordering::Relaxed), VERSION), (5, 5));
+    assert_eq!((all[1025].load(Ordering::Relaxed), VERSION), (6, 6));
     assert_eq!(all[1026].load(Ordering::Relaxed), 1_314_816);
     assert!(all[512..528].iter().all(|gate| gate.load(Ordering::Relaxed) == OPEN));
     assert!(
@@ -60,6 +60,9 @@ fn the_layout_is_the_documented_one() {
     assert_eq!(page.gpu_words().len() * 8, 2 * 4096);
     assert_eq!((Page::progress_at(5), Page::gate_at(3)), (5, 515));
     assert_eq!((at(page.pending()), at(page.nudge())), (1040, 1048));
+    page.set_clear_until(3, LaunchSeq(9));
+    page.set_lead(3, Some(8));
+    assert_eq!([1107, 1123].map(|at: usize| all[at].load(Ordering::Relaxed)), [8, 9]);
     assert_eq!((at(page.grace().epoch), at(page.grace().ended)), (1064, 1072));
     let streams = page.in_flight();
     assert_eq!((at(streams.blind), at(&streams.used[0]), streams.used.len()), (1080, 1088, 8));
@@ -73,7 +76,7 @@ fn the_layout_is_the_documented_one() {
 }
 
 #[test]
-fn a_lead_is_one_gpus_and_none_is_said_for_those_past_the_last() {
+fn a_lead_and_what_is_clear_are_one_gpus_and_nothing_is_said_for_those_past_the_last() {
     let page = Page::format(words(WORDS)).unwrap();
     assert_eq!(page.lead(0), None);
     page.set_lead(1, Some(64));
@@ -81,4 +84,8 @@ fn a_lead_is_one_gpus_and_none_is_said_for_those_past_the_last() {
     assert_eq!([0, 1, 2, 99].map(|ordinal| page.lead(ordinal)), [None, Some(64), None, None]);
     page.set_lead(1, None);
     assert_eq!(page.lead(1), None);
+    assert_eq!(page.clear_until(1), LaunchSeq(0));
+    page.set_clear_until(1, LaunchSeq(7));
+    page.set_clear_until(99, LaunchSeq(5));
+    assert_eq!([0, 1, 2, 99].map(|ordinal| page.clear_until(ordinal)), [0, 7, 0, 0].map(LaunchSeq));
 }

@@ -143,7 +143,7 @@ impl<'a> Host<'a> {
             }
             What::Launch { .. } | What::Copy => {}
         }
-        let gated = awake && self.gate && work.what != What::Copy;
+        let gated = awake && self.gate && work.what != What::Copy && seq >= mind.thinks.clear_until();
         gpu.issue(Issued { seq, work, at: now, gated, told: awake });
         u64::from(awake) + u64::from(gated)
     }

@@ -36,6 +36,10 @@ pub(super) trait Thinks {
     fn lead(&self) -> Option<u64> {
         None
     }
+    /// Launches before this one do not look at the gate.
+    fn clear_until(&self) -> LaunchSeq {
+        LaunchSeq(0)
+    }
     /// Whether it would be of use to know what is over of launches that it was not told of.
     fn doubts(&self) -> bool {
         false
@@ -60,6 +64,9 @@ impl Thinks for Engine {
     }
     fn lead(&self) -> Option<u64> {
         Self::lead(self)
+    }
+    fn clear_until(&self) -> LaunchSeq {
+        Self::clear_until(self)
     }
     fn doubts(&self) -> bool {
         Self::doubts(self).is_some()

@@ -221,6 +221,25 @@ fn contents_of_a_pt_block_that_was_taken_back_are_thrown_away_and_not_moved() {
 }
 
 #[test]
+fn launches_that_lack_nothing_do_not_look_at_the_gate_where_that_is_foreseen() {
+    // What is used fits, but not what nobody uses beside it.
+    let unused = AddrRange::new(DevAddr(BASE + (1 << 30)), Bytes::mib(48));
+    let mut does = vec![Does::Alloc(unused), Does::Alloc(AddrRange::new(DevAddr(BASE), Bytes::mib(48)))];
+    for _ in 0..6 {
+        does.push(Does::Iteration);
+        does.extend((0..60).map(|n| launch(n, &[u64::from(n % 6)])));
+    }
+    does.push(Does::Iteration);
+    let script = script(does);
+    let memory = Bytes::mib(64);
+    let write = setup(PolicyName::Horizon, memory).profile.stream_write_cost;
+    for (policy, operations) in [(PolicyName::Horizon, 1), (PolicyName::Deepum, 2)] {
+        let last = run(&script, policy, memory).iterations[5];
+        assert_eq!(last.time, Nanos(60 * (TIME.0 + operations * write.0)), "{policy:?}");
+    }
+}
+
+#[test]
 fn a_plan_is_carried_out_to_the_byte_and_nothing_faults() {
     let mut does = vec![Does::Alloc(AddrRange::new(DevAddr(BASE), Bytes::mib(48)))];
     does.extend((0..6).map(|n| Does::PtBlock { range: tensor(n), active: true }));
