@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
     EQUAL(counter(GATE_WAITS), 4 * gate);
     // Launches that lack nothing, as far as the engine foresees, do not wait.
     uint64_t last = fake_progress(0);
-    ((volatile uint64_t *)(word & -4096ull))[PAGE_CLEAR] = last + 2;
+    page()[PAGE_CLEAR] = last + 2;
     EQUAL(cudaLaunchKernel(KERNEL, ONE, ONE, args, 0, NULL), 0);
     EQUAL(fake_progress(0), last + 1);
     EQUAL(fake_calls("cuStreamWaitValue64_v2"), 4 * gate);

@@ -43,10 +43,8 @@ static inline volatile uint64_t *shared_words(const char *name, int mark_at, con
 }
 static inline volatile uint64_t *ring(void) { return shared_words("/memfd:deepum-ring", 0, "DEEPUMRG"); }
 static inline volatile uint64_t *page(void) { return shared_words("/memfd:deepum-page", 1024, "DEEPUMPG"); }
-enum { PAGE_EPOCH = 1064, PAGE_ENDED = 1072, PAGE_BLIND = 1080, PAGE_USED = 1088, PAGE_ISSUED = 1536, PAGE_STREAMS = 2048, PAGE_EPOCHS = 2560, PAGE_HAND_OUTS = 4096, PAGE_ENDS = 266240 };
+enum { PAGE_EPOCH = 1064, PAGE_ENDED = 1072, PAGE_BLIND = 1080, PAGE_USED = 1088, PAGE_CLEAR = 1120, PAGE_ISSUED = 1536, PAGE_STREAMS = 2048, PAGE_EPOCHS = 2560, PAGE_HAND_OUTS = 4096, PAGE_ENDS = 266240 };
 enum { RING_DROPPED = 24, RING_MODE = 32, RING_ISSUED = 48, RING_COUNTERS = 64, RING_COPIES = 112 };
-// Words of the page (docs/page.md).
-enum { PAGE_CLEAR = 1120 };
 enum { LAUNCHES, LAUNCHES_REFUSED, WITHOUT_LAYOUT, CAPTURED, LEFT_OUT, MANAGED_BYTES, MANAGED, KEPT, REFUSED, PT_NOTICES, PROGRESS_WRITES, NO_PROGRESS, GATE_WAITS, COPIES };
 static inline uint64_t counter(int which) {
     static volatile uint64_t *words;

@@ -97,6 +97,7 @@ impl Run {
     fn turn(&mut self) {
         loop {
             self.engine.decide(&mut self.commands);
+            black_box(self.engine.clear_until());
             self.engine.hand_over(&mut self.commands, &mut self.queues);
             let Some(batch) = Hand::ALL.into_iter().find_map(|way| self.queues.pop_batch(way, 16)) else { return };
             let to = if batch.lane == Lane::Evict { Place::Host } else { Place::Device(DeviceId(0)) };
