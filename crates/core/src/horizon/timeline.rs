@@ -235,13 +235,9 @@ impl Timeline {
         self.points[nth].issued.unwrap_or(self.last_issued.plus(1 + nth.saturating_sub(self.issued) as u64))
     }
 
-    /// The first place in the device's sequence by which somebody may come who is needed then: that of the first point that is not before it, or the one behind all that is foreseen.
-    pub fn seq_before(&self, ticket: Ticket) -> LaunchSeq {
-        let nth = self.points.partition_point(|point| point.ticket < ticket);
-        match self.points.get(nth) {
-            Some(_) => self.seq_of(Nth(nth)),
-            None => self.last_issued.plus(1 + (self.points.len() - self.issued) as u64),
-        }
+    /// The place in the device's sequence behind all that is foreseen.
+    pub fn seq_behind(&self) -> LaunchSeq {
+        self.last_issued.plus(1 + (self.points.len() - self.issued) as u64)
     }
 
     /// A launch of this execution ID was issued, or a copy, which has none. `left_out`: before it so many that were predicted, if it was expected. `void` hears of the blocks

@@ -362,8 +362,11 @@ impl Policy for Horizon {
         }
         let lacking = [Class::Coming, Class::Away, Class::Unborn, Class::Leaving];
         let first = lacking.into_iter().filter_map(|class| self.ranks.first(class)).map(|(ticket, _)| ticket).min();
-        let seq = self.timeline.seq_before(first.unwrap_or(NEVER));
-        LaunchSeq(seq.0.saturating_sub(CLEAR))
+        let seq = match first.filter(|&first| first != NEVER) {
+            None => Some(self.timeline.seq_behind()),
+            Some(first) => self.timeline.find(first).map(|nth| self.timeline.seq_of(nth)),
+        };
+        LaunchSeq(seq.map_or(0, |seq| seq.0.saturating_sub(CLEAR)))
     }
     fn learned(&self) -> Option<(u32, &Tables)> {
         Some((1, &self.learner.tables))
