@@ -5,10 +5,17 @@ use deepum_tests::{deepum, root};
 use std::path::Path;
 use std::process::{Command, Output};
 
+/// What a caller may have set: each of these changes figures where it reaches a program: how far ahead, who decides, whether anybody makes room.
+const SET: [(&str, &str); 4] =
+    [("DEEPUM_DEGREE", "1"), ("DEEPUM_POLICY", "demand"), ("DEEPUM_PREEVICT", "0"), ("CUDA_VISIBLE_DEVICES", "")];
+
 fn paper(args: &[&str]) -> Output {
-    // What the caller has set must not reach the runs.
+    paper_with(&SET, args)
+}
+
+fn paper_with(callers: &[(&str, &str)], args: &[&str]) -> Output {
     let mut command = Command::new(deepum());
-    command.arg("paper").args(args).current_dir(root()).env("DEEPUM_DEGREE", "1").env("DEEPUM_POLICY", "demand");
+    command.arg("paper").args(args).current_dir(root()).envs(callers.iter().copied());
     command.output().expect("the deepum executable starts")
 }
 
@@ -71,6 +78,14 @@ fn the_smoke_subset_makes_the_whole_document_and_is_kept() {
     assert!(number(tables[8]) < number(tables[5]), "compact tables are smaller than the paper's layout: {tables:?}");
     assert!(document.contains("the smallest at which naive unified memory moves anything | held |"), "{document}");
 
+    let other = tempfile::tempdir().expect("a folder for results");
+    let other_out = other.path().to_str().expect("temporary folders have plain names");
+    let unset = paper_with(&[], &["--smoke", "--only", "fig11", "--out", other_out]);
+    assert!(unset.status.success(), "{}", text(&unset.stderr));
+    let unset = std::fs::read_to_string(other.path().join("deepum-paper.md")).expect("it writes the document");
+    let figures = |document| line(document, "Fig. 11", "512 (ours)").join(" ");
+    assert_eq!(figures(&document), figures(&unset), "what the caller has set reaches no run");
+
     let second = paper(&["--smoke", "--out", out]);
     assert!(second.status.success() && text(&second.stdout).contains("\n0 runs made,"), "{}", text(&second.stdout));
     let again = std::fs::read_to_string(folder.path().join("deepum-paper.md")).expect("it writes the document again");
@@ -79,23 +94,6 @@ fn the_smoke_subset_makes_the_whole_document_and_is_kept() {
         !root().join("docs/results/deepum-paper.md").exists() || !is_newer(folder.path()),
         "a smoke run is not published"
     );
-}
-
-#[test]
-fn what_the_caller_has_set_reaches_no_run() {
-    let line_with = |callers: &[(&str, &str)]| {
-        let folder = tempfile::tempdir().expect("a folder for results");
-        let mut command = Command::new(deepum());
-        command.args(["paper", "--smoke", "--only", "fig11", "--out"]).arg(folder.path()).current_dir(root());
-        let output = command.envs(callers.iter().copied()).output().expect("the deepum executable starts");
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        let document = std::fs::read_to_string(folder.path().join("deepum-paper.md")).expect("it writes the document");
-        line(&document, "Fig. 11", "512 (ours)").join(" ")
-    };
-    // Each of these changes figures where it reaches a program: how far ahead, who decides, whether anybody makes room.
-    let set =
-        [("DEEPUM_DEGREE", "1"), ("DEEPUM_POLICY", "demand"), ("DEEPUM_PREEVICT", "0"), ("CUDA_VISIBLE_DEVICES", "")];
-    assert_eq!(line_with(&set), line_with(&[]));
 }
 
 #[test]

@@ -123,6 +123,18 @@ impl Doubt {
         left_out
     }
 
+    /// Which blocks of a table are left out each time; nothing if none are.
+    pub fn leaves_out_always<'a>(
+        &self,
+        proof: &'a Proof,
+        kernel: Option<KernelId>,
+        faults_visible: bool,
+    ) -> Option<impl Fn(StableBlock) -> bool + use<'a>> {
+        let others = self.others(kernel);
+        let are_any = faults_visible && proof.is_tried() && proof.leaves_all_out(others);
+        are_any.then_some(move |number| proof.one_in(number, others) == 1)
+    }
+
     /// Whether a block that only arguments name is to be left out.
     pub fn leaves_out_reached(&mut self, at: Handle, known: &Known) -> bool {
         let left_out = known.faults_visible && known.residency.get(at).unused && tells(at, known);

@@ -254,6 +254,59 @@ fn tensor(scene: &mut Scene, first: u64, count: u64) {
 }
 
 #[test]
+fn who_leaves_next_is_chosen_when_one_is_left_of_those_before() {
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    tensor(&mut scene, 0, FITS - 40);
+    scene.moved(0, FITS - 40, DEVICE);
+    scene.done(scene.seq);
+    tensor(&mut scene, 3000, 200);
+    let leave = scene.evicted();
+    assert!((16..=32).contains(&leave.len()), "{leave:?}");
+    let (others, last) = leave.split_last_chunk::<2>().unwrap();
+    others.iter().for_each(|&block| scene.moved(block, 1, Place::Host));
+    assert_eq!(scene.evicted(), [0; 0]);
+    scene.moved(last[0], 1, Place::Host);
+    assert!((16..=32).contains(&scene.evicted().len()));
+}
+
+#[test]
+fn what_is_named_and_was_found_not_to_be_used_leaves_first() {
+    const TABLE: u64 = 400;
+    const REST: u64 = FITS - TABLE - 40;
+    let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
+    scene.alloc(100_000, 2 * FITS);
+    for (first, count) in [(0, TABLE), (1000, REST)] {
+        scene.alloc(first, count);
+        scene.tell(&Event::PtBlock { range: range(first, count), active: true });
+        scene.moved(first, count, DEVICE);
+    }
+    let table: Vec<u64> = (0..TABLE).collect();
+    // The launch in the middle names the table, those around it a share of the rest, which is needed later than the table at the end of an iteration.
+    let iteration = |scene: &mut Scene| {
+        for n in 0..40 {
+            let share: Vec<u64> = (0..REST).filter(|block| block % 40 == n).map(|block| 1000 + block).collect();
+            scene.launch(n, if n == 5 { &table } else { &share });
+            scene.fetched().into_iter().for_each(|block| scene.moved(block, 1, DEVICE));
+            scene.done(scene.seq);
+        }
+    };
+    (0..3).for_each(|_| iteration(&mut scene));
+    // Half of it leaves time and again, until enough of it was left out and no launch faulted on any.
+    while scene.engine.counters().doubted_unused < 8 {
+        scene.moved(0, TABLE / 2, Place::Host);
+        iteration(&mut scene);
+    }
+    iteration(&mut scene);
+    scene.moved(0, TABLE, DEVICE);
+    (0..2).for_each(|_| iteration(&mut scene));
+    scene.asked.clear();
+    tensor(&mut scene, 3000, 100);
+    let leave = scene.evicted();
+    assert!(leave.len() >= 16 && leave.iter().all(|&block| block < TABLE), "{leave:?}");
+}
+
+#[test]
 fn who_executes_gets_places_of_the_dead_and_does_not_wait_for_those_who_leave() {
     let mut scene = Scene::new(Config::new(PolicyName::Horizon, blocks(FITS)));
     scene.alloc(100_000, 2 * FITS);
@@ -266,7 +319,7 @@ fn who_executes_gets_places_of_the_dead_and_does_not_wait_for_those_who_leave() 
     tensor(&mut scene, 3000, 200);
     let leaving = scene.asked.iter().filter(|command| matches!(command, Command::Evict { .. })).count();
     let coming = scene.fetched();
-    assert!(leaving > 40 && coming.len() > 30, "{leaving} {coming:?}");
+    assert!(leaving >= 16 && coming.len() > 30, "{leaving} {coming:?}");
     coming.into_iter().for_each(|block| scene.moved(block, 1, DEVICE));
     scene.done(scene.seq);
     // No place is free, though so many are about to be left.

@@ -87,9 +87,12 @@ fn copies_between_launches_contradict_no_prediction() {
         let ((plain, mispredicted, launches, none), (copied, with_copies, same, copies)) = (run(0), run(2));
         assert_eq!((launches, none), (same, 0));
         assert_eq!((with_copies, copies), (mispredicted, 2 * launches), "{ahead} ahead");
-        // Which launch counts as the executing one while a copy runs may shift a call.
+        // Which launch counts as the executing one while a copy runs may shift a call, and with it which blocks are left out to see whether they are used.
         for (plain, copied) in plain.iter().zip(&copied) {
-            assert!(copied.faults <= plain.faults + u64::from(BATCH), "{ahead} ahead: {copied:?} against {plain:?}");
+            assert!(
+                copied.faults <= plain.faults + 2 * u64::from(BATCH),
+                "{ahead} ahead: {copied:?} against {plain:?}"
+            );
         }
     }
 }

@@ -9,6 +9,7 @@
 //!
 //! ```text
 //! not used to used     of unproven ones left out     of proven ones left out
+//! 0 to 8 or more       1 of 2,048                    1 of 8,192
 //! as they were         1 of 256                      1 of 1,024
 //! 1 to 1               1 of 16                       1 of 1,024
 //! 2 to 1               all                           1 of 16
@@ -39,6 +40,9 @@ const PROVEN: u64 = 1024;
 const OFTEN: u64 = 16;
 /// And of proven ones where arguments say nothing: each look-up elsewhere proves another block once.
 const VERY_OFTEN: u64 = 4;
+/// So many uses, and nothing else of late, are sure: so many times fewer are left out.
+const SURE: u8 = 8;
+const FEWER: u64 = 8;
 /// Most outcomes that count.
 const MEMORY: u8 = 16;
 /// Fewest outcomes of an execution ID that say something about it.
@@ -68,6 +72,7 @@ impl Precision {
         match self.unused / (self.used + 1) {
             against if against >= all => 1,
             against if against * 4 >= all => OFTEN.min(calm),
+            _ if calm > OFTEN && self.unused == 0 && self.used >= SURE => calm * FEWER,
             _ => calm,
         }
     }
@@ -206,6 +211,10 @@ mod tests {
             proof.used(named(n), true);
         }
         assert_eq!(proof.one_in(named(99), program), 256, "used after all");
+        for n in 40..60 {
+            proof.used(named(n), true);
+        }
+        assert_eq!(proof.one_in(named(99), program), 2048, "each of late");
     }
 
     #[test]

@@ -56,8 +56,8 @@ const AHEAD: u64 = 4096 * STRIDE;
 /// Most blocks on their way onto the GPU: two calls that are under way, and two that wait. Each takes a place from somebody who stays.
 const COMING: usize = 4 * BATCH as usize;
 
-/// Most blocks on their way off the GPU: a call under way, and one that waits, so that the choice is made late.
-const UNDER_WAY: usize = 32;
+/// Most blocks that leave by one call.
+const TOGETHER: usize = 32;
 
 /// Blocks kept free for what nobody expected, if that is no more than a sixteenth; and how many come together if they are not due: a call's.
 const SPARE: usize = BATCH as usize;

@@ -117,14 +117,18 @@ impl Horizon {
 
     /// Notes what a launch uses: what is known of its execution ID, or what its arguments reach if it was issued.
     fn uses(&mut self, nth: Nth, exec: Option<ExecId>, seq: Option<LaunchSeq>, known: &mut Known) {
-        let Known { residency, places, window, .. } = known;
+        let Known { residency, places, window, faults_visible, .. } = known;
         let (timeline, mut doing) = (&mut self.timeline, exec.map(|exec| self.habits.of(exec)));
         let mut before = None;
-        let mut add = |block, number: Option<StableBlock>| {
+        let mut add = |block, number: Option<StableBlock>, unlikely: bool| {
             let number = || number.or_else(|| places.number(block));
             let does = doing.as_mut().map_or(Does::Uses, |doing| doing.with(block, number));
             let Some(at) = residency.find_next(before, block) else { return };
             before = Some(at);
+            // While it is there nothing would tell that it is not used, and it would keep its place.
+            if unlikely && residency.get(at).on_device {
+                return;
+            }
             if timeline.add(nth, at, does) {
                 residency.note(at);
             }
@@ -132,12 +136,16 @@ impl Horizon {
         let table = exec.and_then(|exec| self.learner.tables.blocks_mut(exec)).filter(|table| table.is_settled());
         let is_known = match (table, seq.and_then(|seq| window.get(seq))) {
             (Some(table), _) => {
-                let blocks = table.chain().iter().filter_map(|number| Some((places.block(number)?, number)));
-                blocks.for_each(|(block, number)| add(block, Some(number)));
+                let kernel = exec.and_then(|exec| self.habits.kernel(exec));
+                let (chain, proof) = table.chain_and_proof();
+                let unlikely = self.doubt.leaves_out_always(proof, kernel, *faults_visible);
+                let unlikely = |number| unlikely.as_ref().is_some_and(|unlikely| unlikely(number));
+                let blocks = chain.iter().filter_map(|number| Some((places.block(number)?, number)));
+                blocks.for_each(|(block, number)| add(block, Some(number), unlikely(number)));
                 true
             }
             (None, Some(launch)) => {
-                launch.blocks().for_each(|block| add(block, None));
+                launch.blocks().for_each(|block| add(block, None, false));
                 true
             }
             (None, None) => false,

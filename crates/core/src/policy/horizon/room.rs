@@ -3,7 +3,7 @@
 //! Whose contents nobody needs has no place in this: it counts as free, and is given up when places are filled. Who leaves and will come back unchanged to leave once more leaves a copy
 //! on the host (`copies`), if that is asked for.
 
-use super::{Horizon, SOON, SPARE, UNDER_WAY};
+use super::{Horizon, SOON, SPARE, TOGETHER};
 use crate::command::Commands;
 use crate::copies;
 use crate::evict;
@@ -23,15 +23,18 @@ const HASTE: Ordinal = 256;
 /// For room that is needed later than this nobody leaves while a copy of the program's own goes to the host, which would have to wait for who leaves, and the program with it.
 const CALM: Ordinal = 64;
 
+/// Nobody is chosen while so many are still to leave: the later the choice, the later those are needed who leave, and a block that waits to leave has a place for nothing. The one that is left is what the
+/// way out is busy with until it hears of the next.
+const STILL: usize = 2;
+
 /// Most blocks on their way off the GPU of which the host has a copy.
-const QUICKLY: usize = 4 * UNDER_WAY;
+const QUICKLY: usize = 4 * TOGETHER;
 
 /// Most places of the dead that are asked for at a time because launches are to have them soon.
-const GIVEN_UP: usize = 8 * UNDER_WAY;
+const GIVEN_UP: usize = 8 * TOGETHER;
 
 /// Who lies beside one that leaves goes along, in one call, though others that stay may be needed a little later: as many as are lacking, but these at least and at most, and needed sooner by no more than a quarter. Who needs no time on the link leaves in bunches as small as come.
-const CALL: usize = 16;
-const TOGETHER: usize = 2 * CALL;
+const CALL: usize = TOGETHER / 2;
 const NEAR: Ordinal = 4;
 
 impl Horizon {
@@ -73,19 +76,19 @@ impl Horizon {
             let bound = if is_needed { over } else { over.max(from + SOON / STRIDE) };
             let last = |class| self.ranks.last(class).filter(|&(ticket, _)| ordinal(ticket) > bound);
             let is_early = over >= from + SOON / STRIDE
-                && self.places(known) >= spare.saturating_add(signed(2 * UNDER_WAY))
+                && self.places(known) >= spare.saturating_add(signed(2 * TOGETHER))
                 && known.residency.blocks_coming() > 0;
             let saved = last(Class::Saved);
             // While the way in has enough to do, nobody leaves ahead of time who is not to leave as planned: they would have to come again.
             let only = last(Class::Only).filter(|&(_, at)| !is_early || self.timeline.leaves(at));
             // In haste, or soon and while the way out is full, whoever needs no time on the link goes first; and otherwise not while there is time.
-            let is_full = known.residency.blocks_going() >= UNDER_WAY;
+            let is_full = known.residency.blocks_going() >= STILL;
             let is_hasty = over < from + SOON / STRIDE || is_full && over < from + HASTE;
             let quick = saved.filter(|_| is_hasty);
             let Some((ticket, at)) = quick.or(only.max(saved.filter(|_| !is_early))) else { return };
             let (class, most, least) = match known.residency.get(at).saved {
                 true => (Class::Saved, QUICKLY, BATCH as usize),
-                false => (Class::Only, UNDER_WAY, CALL),
+                false => (Class::Only, STILL, CALL),
             };
             if known.residency.blocks_going() >= most {
                 return;
@@ -115,7 +118,7 @@ impl Horizon {
         };
         let residency = &known.residency;
         let free = known.fits.saturating_sub(residency.blocks_staying() + residency.blocks_coming());
-        let few = Self::spare(known) + UNDER_WAY;
+        let few = Self::spare(known) + TOGETHER;
         // What executes, or is to soon, does not wait for places that others are still to leave with a copy.
         let now = free.saturating_sub(residency.blocks_evicting());
         if free >= few && now >= GIVEN_UP {

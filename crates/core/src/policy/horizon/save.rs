@@ -3,7 +3,7 @@
 //! A burst of new contents may need more room than the link can make in its time, and before it everybody is still in use. Who is only read until it is to leave, as planned, is copied to the host
 //! meanwhile, and then leaves without a copy: as many as the burst needs, those needed last first. An optimizer that has written a moment for the last time gives it up so while others are still to come.
 
-use super::{CHANGES, Horizon, SOON, STALE, UNDER_WAY};
+use super::{CHANGES, Horizon, SOON, STALE, TOGETHER};
 use crate::command::Commands;
 use crate::copies;
 use crate::horizon::need::Ordinal;
@@ -42,7 +42,7 @@ impl Horizon {
     /// Copies to the host who will have to leave when there is no time for it.
     pub(super) fn save(&mut self, known: &mut Known, out: &mut Commands) {
         let is_able = known.saving && self.timeline.has_predicted();
-        let is_busy = known.residency.blocks_going() > UNDER_WAY / 2 || self.ranks.count(Class::Saving) > SAVING / 2;
+        let is_busy = known.residency.blocks_going() > TOGETHER / 2 || self.ranks.count(Class::Saving) > SAVING / 2;
         if !is_able || is_busy {
             return;
         }
@@ -96,7 +96,7 @@ impl Horizon {
     /// What is saved and soon written is made the only copy, so that the write does not fault.
     pub(super) fn own(&mut self, known: &mut Known, out: &mut Commands) {
         let front = self.timeline.front().0;
-        for _ in 0..UNDER_WAY {
+        for _ in 0..TOGETHER {
             let Some((_, at)) = self.ranks.first(Class::DeadSaved).filter(|_| known.invalidate == Invalidate::Discard)
             else {
                 break;
