@@ -46,6 +46,7 @@ use crate::queues::BATCH;
 use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::{AddrRange, Bytes, ExecId, LaunchSeq};
 use crate::window::Issued;
+use std::cell::Cell;
 
 /// What is needed within so many launches is due; new contents get their places up to twice as many ahead.
 const SOON: u64 = 16 * STRIDE;
@@ -73,6 +74,9 @@ const SHORT_LEAD: u64 = 2;
 /// Launches that lack nothing are clear if nobody within so many behind them does: within so many it is still decided who leaves and what is given up. A choice of two: with 4 ResNet-152 within 50 and
 /// 33 % takes 0.4 and 0.2 % longer.
 const CLEAR: u64 = LEAD;
+
+/// Who does not have what is needed, or will not have it any more.
+const LACKING: [Class; 4] = [Class::Coming, Class::Away, Class::Unborn, Class::Leaving];
 
 /// Trust in what is expected: one more for each launch that was, up to the first, [`STRAY`] less for one that was not, and [`WRONG`] less for one that sends the program elsewhere; nothing is predicted
 /// with less than [`ENOUGH`]. A model that answers has new addresses for its cache with each token, and a tenth of its launches are strays.
@@ -121,6 +125,8 @@ pub struct Horizon {
     /// Blocks that were handed out since a launch named them.
     fresh: usize,
     worth: save::Worth,
+    /// By when somebody is [`LACKING`] first, where that is known: it is asked after each launch, and most change nothing of it.
+    lacking: Cell<Option<Ticket>>,
     /// Whether anything that decisions rest on has changed since the last.
     moved: bool,
 }
@@ -147,6 +153,7 @@ impl Horizon {
             habits_known: 0,
             fresh: 0,
             worth: save::Worth::default(),
+            lacking: Cell::default(),
             moved: false,
         }
     }
@@ -175,6 +182,9 @@ impl Horizon {
         let before = self.ranks.place(at, class, ticket);
         if before == now {
             return;
+        }
+        if [before, now].into_iter().flatten().any(|(class, _)| LACKING.contains(&class)) {
+            self.lacking.set(None);
         }
         for (seat, places) in [(before, -1), (now, 1)] {
             if let Some(seat) = seat.filter(|&seat| room::is_absent(seat)) {
@@ -360,11 +370,12 @@ impl Policy for Horizon {
         if known.behind.is_some() || self.trust < MOST_TRUST {
             return LaunchSeq(0);
         }
-        let lacking = [Class::Coming, Class::Away, Class::Unborn, Class::Leaving];
-        let first = lacking.into_iter().filter_map(|class| self.ranks.first(class)).map(|(ticket, _)| ticket).min();
-        let seq = match first.filter(|&first| first != NEVER) {
-            None => Some(self.timeline.seq_behind()),
-            Some(first) => self.timeline.find(first).map(|nth| self.timeline.seq_of(nth)),
+        let looked = || LACKING.into_iter().filter_map(|class| self.ranks.first(class)).map(|(ticket, _)| ticket).min();
+        let first = self.lacking.get().or_else(looked).unwrap_or(NEVER);
+        self.lacking.set(Some(first));
+        let seq = match first {
+            NEVER => Some(self.timeline.seq_behind()),
+            first => self.timeline.find(first).map(|nth| self.timeline.seq_of(nth)),
         };
         LaunchSeq(seq.map_or(0, |seq| seq.0.saturating_sub(CLEAR)))
     }
