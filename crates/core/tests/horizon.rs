@@ -293,11 +293,14 @@ fn what_is_named_and_was_found_not_to_be_used_leaves_first() {
     };
     (0..3).for_each(|_| iteration(&mut scene));
     // Half of it leaves time and again, until enough of it was left out and no launch faulted on any.
-    for _ in 0..40 {
-        scene.moved(0, TABLE / 2, Place::Host);
-        iteration(&mut scene);
+    for _ in 0..100 {
+        if scene.engine.counters().doubted_unused < 8 {
+            scene.moved(0, TABLE / 2, Place::Host);
+            iteration(&mut scene);
+        }
     }
     assert!(scene.engine.counters().doubted_unused >= 8, "{:?}", scene.engine.counters());
+    iteration(&mut scene);
     scene.moved(0, TABLE, DEVICE);
     (0..2).for_each(|_| iteration(&mut scene));
     scene.asked.clear();
