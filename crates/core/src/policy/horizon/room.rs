@@ -17,7 +17,7 @@ use crate::residency::{Ask, Block, Handle, Ticket};
 use crate::units::UmBlock;
 use std::ops::Range;
 
-/// While the way out is full, room that is needed within so many launches is made by those who need no time on it.
+/// While others are on the way out, room that is needed within so many launches is made by those who need no time on it.
 const HASTE: Ordinal = 256;
 
 /// For room that is needed later than this nobody leaves while a copy of the program's own goes to the host, which would have to wait for who leaves, and the program with it.
@@ -81,9 +81,9 @@ impl Horizon {
             let saved = last(Class::Saved);
             // While the way in has enough to do, nobody leaves ahead of time who is not to leave as planned: they would have to come again.
             let only = last(Class::Only).filter(|&(_, at)| !is_early || self.timeline.leaves(at));
-            // In haste, or soon and while the way out is full, whoever needs no time on the link goes first; and otherwise not while there is time.
-            let is_full = known.residency.blocks_going() >= STILL;
-            let is_hasty = over < from + SOON / STRIDE || is_full && over < from + HASTE;
+            // In haste, or soon and while others are on the way out, whoever needs no time on the link goes first; and otherwise not while there is time.
+            let is_busy = known.residency.blocks_going() >= STILL;
+            let is_hasty = over < from + SOON / STRIDE || is_busy && over < from + HASTE;
             let quick = saved.filter(|_| is_hasty);
             let Some((ticket, at)) = quick.or(only.max(saved.filter(|_| !is_early))) else { return };
             let (class, most, least) = match known.residency.get(at).saved {
