@@ -39,7 +39,7 @@ pub struct ReplayArgs {
     #[arg(required_unless_present = "table", value_name = "TRACE")]
     traces: Vec<Trace>,
     /// G10's Figures 11 and 15, in life and as published: all of their profiles, which are in this folder, and a document of it
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["traces", "policy", "gpu", "host", "ssd", "link", "iterations", "placement", "one_copy", "bound", "lost", "late", "vary", "put_right", "json"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["traces", "policy", "gpu", "host", "ssd", "link", "iterations", "placement", "one_copy", "bound", "no_bound", "lost", "late", "vary", "put_right", "json"])]
     table: Option<PathBuf>,
     /// With --table: the document [default: docs/results/g10-traces.md of the source tree]
     #[arg(long, value_name = "FILE", requires = "table")]
@@ -75,6 +75,9 @@ pub struct ReplayArgs {
     /// Of whom the bound is: nobody is faster who moves
     #[arg(long, value_enum, value_name = "UNIT", default_value_t)]
     bound: Unit,
+    /// Work out no bound: of a large program it takes longer than all else
+    #[arg(long, conflicts_with = "bound")]
+    no_bound: bool,
     /// One launch in N is lost before the policy hears of it, on average
     #[arg(long, value_name = "N")]
     lost: Option<NonZeroU64>,
@@ -150,7 +153,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 iterations: args.iterations.unwrap_or(ITERATIONS),
                 placement: args.placement,
                 one_copy: args.one_copy,
-                unit: args.bound,
+                unit: (!args.no_bound).then_some(args.bound),
                 lost: args.lost,
                 late: Nanos::micros(args.late.unwrap_or(0)),
                 vary: args.vary,
@@ -162,7 +165,7 @@ pub fn replay(args: &ReplayArgs) -> Result<ExitCode> {
                 args.iterations.is_some(),
                 args.placement.is_some(),
                 args.one_copy,
-                args.bound != Unit::default(),
+                args.bound != Unit::default() || args.no_bound,
                 args.lost.is_some(),
                 args.late.is_some(),
                 args.vary.is_some(),

@@ -55,7 +55,7 @@ pub struct Life {
     iterations: u32,
     placement: Option<Placement>,
     one_copy: bool,
-    unit: Unit,
+    unit: Option<Unit>,
     lost: Option<NonZeroU64>,
     late: Nanos,
     vary: Option<f64>,
@@ -76,8 +76,8 @@ pub struct Otherwise {
     pub placement: Option<Placement>,
     /// Whether the driver keeps no second copies of blocks.
     pub one_copy: bool,
-    /// Of whom the bound is.
-    pub unit: Unit,
+    /// Of whom the bound is, if one is worked out.
+    pub unit: Option<Unit>,
     /// One launch in so many is lost.
     pub lost: Option<NonZeroU64>,
     /// How much later it is heard of anything.
@@ -132,19 +132,19 @@ impl Life {
         let name = trace.to_string();
         say(&format!("{name}: reading"));
         let read = self.read(trace, self.iterations)?;
-        say(&format!("{name}: bound"));
-        let copies_kept = self.unit == Unit::Bytes || !self.one_copy;
-        let bound = |recorded| self.bound(recorded, self.unit, copies_kept);
-        let bound = read.recorded.as_ref().map_err(Clone::clone).and_then(bound);
-        if let Err(why) = &bound {
-            eprintln!("deepum: {name}: no bound: {why}");
-        }
+        let bound = self.unit.and_then(|unit| {
+            say(&format!("{name}: bound"));
+            let copies_kept = unit == Unit::Bytes || !self.one_copy;
+            let bound = |recorded| self.bound(recorded, unit, copies_kept);
+            let bound = read.recorded.as_ref().map_err(Clone::clone).and_then(bound);
+            bound.inspect_err(|why| eprintln!("deepum: {name}: no bound: {why}")).ok()
+        });
         // The first iteration also finds its memory empty.
         let second = if self.iterations < 2 { Some(self.read(trace, 2)?) } else { None };
         let script = &second.as_ref().unwrap_or(&read).script;
         let ideal =
             replay(script, &self.setup(PolicyName::Demand, UNLIMITED), launches(&name, "unlimited", say))?.iterations;
-        let (bound, ideal) = (bound.ok(), ideal.last().map(|last| last.time));
+        let ideal = ideal.last().map(|last| last.time);
         Ok(Ready { life: self, name, read, shorter: None, bound, ideal })
     }
 

@@ -430,6 +430,42 @@ fn of_a_block_whose_uses_come_unforeseen_the_next_is_known_when_it_is_issued() {
     assert!(timeline.needed(block, false) > Some(front), "foreseen, and trusted");
 }
 
+/// It came unforeseen at first, and since then as foreseen, once in twenty launches.
+#[test]
+fn who_is_trusted_is_needed_as_seldom_as_ever_behind_all_that_is_foreseen() {
+    let [block, other] = [0, 1].map(Handle::of);
+    let mut timeline = Timeline::default();
+    let mut seq = LaunchSeq(0);
+    for iteration in 0..12 {
+        let launches = (0..20).map(|nth| if nth == 19 { (7, block) } else { (8, other) });
+        if iteration > 1 {
+            for (exec, at) in launches.clone() {
+                let nth = timeline.push(ExecId(exec));
+                timeline.add(nth, at, Does::Reads);
+            }
+        }
+        for (exec, at) in launches {
+            seq = seq.plus(1);
+            if iteration == 1 && exec == 7 {
+                timeline.push(ExecId(9));
+            }
+            let (nth, _) = timeline.issue(seq, Some(ExecId(exec)), (iteration > 1).then_some(0), |_| ());
+            timeline.add(nth, at, Does::Reads);
+            timeline.pop(seq, |_| ());
+            if iteration == 1 {
+                timeline.take_back(|_| ());
+            }
+        }
+    }
+    let by = Ticket(timeline.front().0 + 20 * crate::horizon::timeline::STRIDE);
+    for foreseen in 0..40 {
+        assert_eq!(timeline.needed(block, true), (foreseen <= 20).then_some(by), "{foreseen} launches are foreseen");
+        assert_eq!(timeline.needed(block, false), None);
+        let nth = timeline.push(ExecId(8));
+        timeline.add(nth, other, Does::Reads);
+    }
+}
+
 #[test]
 fn who_was_expected_by_a_launch_that_is_over_is_overdue() {
     let [early, late, away] = [0, 1, 2].map(Handle::of);

@@ -2,7 +2,7 @@
 
 use super::super::compat::Compat;
 use super::super::gpu::Gpu;
-use super::super::life::{Life, Otherwise};
+use super::super::life::{Life, Otherwise, Unit};
 use super::super::policy::Policy;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use deepum_trace::g10::G10Name;
@@ -101,6 +101,7 @@ impl Manifest {
             link: Some(self.link),
             iterations: self.iterations,
             one_copy,
+            unit: Some(Unit::Bytes),
             ..Otherwise::default()
         };
         Life::new(&device, &otherwise)

@@ -5,6 +5,8 @@
 //! Idea: of a block whose uses come unforeseen, the next one is known when it is issued. Until then only how often it is used counts: of blocks that are used independently of each other,
 //! who keeps those used most often does best (Aho, Denning and Ullman, *Principles of Optimal Page Replacement*, J. ACM, 1971). So while it is there it is taken to be needed in as many launches as its uses were apart of late, and is not fetched before it is issued.
 //!
+//! The same goes for a block that can be trusted where less is foreseen than its uses were apart: behind a prompt nobody knows what comes, and the weights that each token uses are not to leave for experts that are hardly used.
+//!
 //! Invariant: a point that was not issued, or came, and uses a doubtful block says so, for that block is ranked anew when it is issued.
 
 use super::holds::User;
@@ -19,8 +21,14 @@ const AHEAD: u64 = 16;
 /// Whose last uses were foreseen less often than in three quarters, is doubtful.
 const TRUSTED: u8 = u8::MAX / 4 * 3;
 
-/// The last uses count most, each an eighth.
+/// Of whether uses were foreseen the last count most, each an eighth.
 const WEIGHT: u8 = 8;
+
+/// How far uses are apart is the mean of so many, and of the last ones where there were more: an expert that is used by one token in ten is not known by fewer.
+const MEAN_OF: u8 = 16;
+
+/// Of a launch, so that the mean of a few is one.
+const PARTS: u32 = 64;
 
 /// How a launch came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,13 +56,15 @@ impl Came {
 pub(super) struct Odds {
     /// The share of uses that were foreseen, in 255ths.
     foreseen: u8,
-    /// Launches from one use to the next, eight times that, since one was unforeseen; 0 before the second.
+    /// How many uses that is the mean of.
+    uses: u8,
+    /// Launches from one use to the next, in [`PARTS`], since one was unforeseen; 0 before the second.
     apart: u32,
 }
 
 impl Odds {
     /// Before anything is known.
-    pub(super) const NEW: Self = Self { foreseen: u8::MAX, apart: 0 };
+    pub(super) const NEW: Self = Self { foreseen: u8::MAX, uses: 0, apart: 0 };
 
     fn came(&mut self, came: Came) {
         match came {
@@ -65,12 +75,10 @@ impl Odds {
     }
 
     fn used(&mut self, launches: u64) {
-        let weight = u32::from(WEIGHT);
-        let launches = u32::try_from(launches.min(LONGEST as u64)).unwrap_or(u32::MAX);
-        self.apart = match self.apart {
-            0 => weight * launches,
-            apart => apart - apart / weight + launches,
-        };
+        let launches = u32::try_from(launches.min(LONGEST as u64)).unwrap_or(u32::MAX) * PARTS;
+        self.uses = MEAN_OF.min(self.uses + 1);
+        let uses = u32::from(self.uses);
+        self.apart = self.apart - self.apart / uses + launches / uses;
     }
 
     /// Whether it comes too seldom as foreseen.
@@ -80,18 +88,19 @@ impl Odds {
 
     /// In how many launches it is needed, as far as only that is known.
     fn apart(self) -> Option<u64> {
-        let apart = self.apart / u32::from(WEIGHT);
+        let apart = self.apart / PARTS;
         (apart > 0).then(|| u64::from(apart).max(AHEAD))
     }
 }
 
 impl Timeline {
-    /// When the block is used next, if that is known; where that is doubtful, and `about`, when it is by how seldom it is used.
+    /// When the block is used next, if that is known; where that is doubtful, or beyond all that is foreseen, and `about`, when it is by how seldom it is used.
     pub fn needed(&self, at: Handle, about: bool) -> Option<Ticket> {
         let chain = self.chains.get(at.index())?;
         let mut next = self.uses.get(chain.first as usize);
-        if !chain.odds.is_doubtful() {
-            return next.map(|next| next.point);
+        let is_doubtful = chain.odds.is_doubtful();
+        if let Some(next) = next.filter(|_| !is_doubtful) {
+            return Some(next.point);
         }
         let issued = self.issued.checked_sub(1).map(|last| self.points[last].ticket);
         while let Some(one) = next.filter(|one| issued.is_some_and(|issued| one.point <= issued)) {
@@ -101,7 +110,8 @@ impl Timeline {
             next = self.uses.get(one.after as usize);
         }
         let apart = chain.odds.apart().filter(|_| about)?;
-        Some(Ticket(self.front().0 + apart * STRIDE))
+        let by = Ticket(self.front().0 + apart * STRIDE);
+        (is_doubtful || by > self.last).then_some(by)
     }
 
     /// A use is over.
@@ -175,11 +185,13 @@ mod tests {
         let mut odds = Odds::NEW;
         odds.used(800);
         assert_eq!(odds.apart(), Some(800));
-        (0..40).for_each(|_| odds.used(1600));
+        [200, 200].into_iter().for_each(|launches| odds.used(launches));
+        assert_eq!(odds.apart(), Some(400), "of a few the mean");
+        (0..80).for_each(|_| odds.used(1600));
         assert!(odds.apart().is_some_and(|apart| (1500..=1600).contains(&apart)), "{odds:?}");
-        (0..40).for_each(|_| odds.used(u64::MAX));
+        (0..80).for_each(|_| odds.used(u64::MAX));
         assert!(odds.apart().is_some_and(|apart| (16_000..=LONGEST as u64).contains(&apart)), "{odds:?}");
-        (0..100).for_each(|_| odds.used(2));
+        (0..200).for_each(|_| odds.used(2));
         assert_eq!((odds.apart(), Odds::NEW.apart()), (Some(AHEAD), None));
     }
 }
