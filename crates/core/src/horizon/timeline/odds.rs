@@ -56,15 +56,15 @@ impl Came {
 pub(super) struct Odds {
     /// The share of uses that were foreseen, in 255ths.
     foreseen: u8,
-    /// How many uses that is the mean of.
-    uses: u8,
     /// Launches from one use to the next, in [`PARTS`], since one was unforeseen; 0 before the second.
     apart: u32,
+    /// How many uses that is the mean of.
+    uses: u8,
 }
 
 impl Odds {
     /// Before anything is known.
-    pub(super) const NEW: Self = Self { foreseen: u8::MAX, uses: 0, apart: 0 };
+    pub(super) const NEW: Self = Self { foreseen: u8::MAX, apart: 0, uses: 0 };
 
     fn came(&mut self, came: Came) {
         match came {
