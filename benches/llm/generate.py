@@ -34,6 +34,7 @@ parser.add_argument("--requests", type=int, default=3)
 parser.add_argument("--prompt", type=int, default=128, help="tokens of a prompt")
 parser.add_argument("--tokens", type=int, default=32, help="tokens of an answer")
 parser.add_argument("--batch", type=int, default=1)
+parser.add_argument("--seed", type=int, default=0, help="of the draws of experts")
 args = parser.parse_args()
 
 # Under DeepUM alone.
@@ -72,7 +73,7 @@ class Experts(nn.Module):
         return out
 
 
-random.seed(0)
+random.seed(args.seed)
 torch.manual_seed(0)
 config = MODELS[args.model]
 with torch.device("meta"):

@@ -15,8 +15,8 @@
 //! What moves has a budget of its own since it is work for each block, not for each launch. A full table has forgotten blocks that its
 //! successor lists may still name, and so all of them are read to know that a fault is new; the one here has room for 4,096 blocks, which is 8 GiB that one
 //! launch faulted on. Half of it reads the lists, a third makes room in the row. Three of six are over their budgets, on two cores of a cloud machine with nothing
-//! beside. Under `horizon`, with eight launches a turn, the first two take 0.71 to 0.82 and 1.52 to 1.78 µs, 8,300 and 8,800 instructions, and with
-//! one a turn 0.91 to 0.97 and 1.87 to 2.36 µs (`docs/horizon.md`, *Time*): its budget is 1 µs. The row of hand-outs is what a PT block that changes hands behind each launch adds with one a turn.
+//! beside. Under `horizon`, with eight launches a turn, the first two take 0.71 to 0.82 and 1.51 to 1.78 µs, 8,500 and 14,000 instructions, and with
+//! one a turn 0.91 to 0.97 and 1.87 to 2.36 µs, 11,100 and 18,900 (`docs/horizon.md`, *Time*): its budget is 1 µs, which it misses where blocks move. The row of hand-outs is what a PT block that changes hands behind each launch adds with one a turn.
 //! Instructions are those of one of the thousand, from
 //!
 //!     valgrind --tool=callgrind --toggle-collect='*a_thousand*' target/release/deps/engine-HASH --bench --test '1,000 launches'

@@ -446,6 +446,7 @@ fn who_is_trusted_is_needed_as_seldom_as_ever_behind_all_that_is_foreseen() {
         }
         for (exec, at) in launches {
             seq = seq.plus(1);
+            // Another one was foreseen in its place.
             if iteration == 1 && exec == 7 {
                 timeline.push(ExecId(9));
             }
